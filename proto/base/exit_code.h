@@ -1,0 +1,25 @@
+#pragma once
+// How a Holdfast process says why it ended. The supervisor and systemd (RestartPreventExitStatus=64 65) decide by these.
+#include <string_view>
+
+namespace holdfast {
+
+enum class ExitCode : int {
+  kOk = 0,                 // asked to stop
+  kConfig = 64,            // impossible flag or configuration: permanent
+  kModel = 65,             // unusable model file: permanent until the file changes
+  kEnvironment = 69,       // port or runtime directory taken, no memory: the environment must change
+  kIntegrity = 70,         // structural finding: incident, restart, counted
+  kDevice = 71,            // device error: restart when the device is free, counted
+  kDeviceBusy = 72,        // device busy: short retry, not counted
+  kSupervisorGone = 73,    // the lifeline closed
+  kPeerLost = 74,          // a collective failed: restart, blame the peer
+  kFenced = 75,            // a newer generation exists: ignore
+};
+
+std::string_view ExitCodeName(ExitCode code);
+
+// True when starting again with the same configuration and file cannot help.
+bool IsPermanent(int exit_status);
+
+}  // namespace holdfast
