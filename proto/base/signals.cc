@@ -1,8 +1,11 @@
 #include "proto/base/signals.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+
+#include <cstdlib>
 
 #include "proto/base/check.h"
 
@@ -22,6 +25,15 @@ UniqueFd BlockSignals(std::initializer_list<int> signals) {
 int ReadSignal(int signal_fd) {
   signalfd_siginfo info{};
   return ::read(signal_fd, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+void DieWithParentIfAsked() {
+  const char* parent = std::getenv("HOLDFAST_DIE_WITH_PARENT");
+  if (parent == nullptr) return;
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // The parent may have died between spawn and prctl.
+  if (::getppid() != std::atoi(parent)) ::_exit(0);
+  ::unsetenv("HOLDFAST_DIE_WITH_PARENT");  // it is meant for this process, not for its children
 }
 
 }  // namespace holdfast

@@ -13,4 +13,8 @@ UniqueFd BlockSignals(std::initializer_list<int> signals);
 // The next pending signal number, or 0.
 int ReadSignal(int signal_fd);
 
+// `holdfast serve` sets HOLDFAST_DIE_WITH_PARENT for its children: they ask the kernel for SIGTERM when it dies. Call at the start of
+// main, before threads. Without the variable (systemd, tests) nothing happens. Exits at once when the parent is already gone.
+void DieWithParentIfAsked();
+
 }  // namespace holdfast
