@@ -114,6 +114,50 @@ void DropDuplicateKeys(JsonValue::Object* object) {
   object->resize(kept);
 }
 
+// True when a decimal text outside the doubles' range is nearer to zero than to infinity.
+bool IsTiny(std::string_view text) {
+  int64_t point = 0;        // decimal exponent of the first digit that is not zero
+  bool seen_point = false, seen_digit = false;
+  size_t i = text.front() == '-' ? 1 : 0;
+  for (; i < text.size() && text[i] != 'e' && text[i] != 'E'; ++i) {
+    if (text[i] == '.') {
+      seen_point = true;
+    } else if (text[i] != '0' || seen_digit) {
+      seen_digit = true;
+      if (!seen_point) ++point;
+    } else if (seen_point) {
+      --point;
+    }
+  }
+  bool negative = false;
+  int64_t exponent = 0;
+  for (++i; i < text.size(); ++i) {
+    if (text[i] == '-') negative = true;
+    if (text[i] >= '0' && text[i] <= '9') exponent = std::min<int64_t>(exponent * 10 + (text[i] - '0'), 1'000'000'000'000);
+  }
+  return point + (negative ? -exponent : exponent) < 0;
+}
+
+// A number in JSON's grammar: integers that fit keep their kind, all else is the nearest double. nullopt: too big. The parser's own
+// conversion is not used: RapidJSON 1.1 reads 1.0e-326 as -2.8e306.
+std::optional<JsonValue> ReadNumber(std::string_view text) {
+  const char* const end = text.data() + text.size();
+  if (text.find_first_of(".eE") == std::string_view::npos) {
+    int64_t i;
+    if (const auto r = std::from_chars(text.data(), end, i); r.ec == std::errc() && r.ptr == end) return JsonValue(i);
+    uint64_t u;
+    if (const auto r = std::from_chars(text.data(), end, u); r.ec == std::errc() && r.ptr == end) return JsonValue(u);
+  }
+  double d = 0;
+  const auto r = std::from_chars(text.data(), end, d);
+  if (r.ec == std::errc::result_out_of_range) {
+    if (!IsTiny(text)) return std::nullopt;
+    d = text.front() == '-' ? -0.0 : 0.0;
+  }
+  if (!std::isfinite(d)) return std::nullopt;
+  return JsonValue(d);
+}
+
 // Builds the value from the parser's events. A handler that returns false stops the parser; `error` then says why.
 class Builder final {
  public:
@@ -121,12 +165,18 @@ class Builder final {
 
   bool Null() { return Add(JsonValue()); }
   bool Bool(bool b) { return Add(JsonValue(b)); }
-  bool Int(int i) { return Add(JsonValue(static_cast<int64_t>(i))); }
-  bool Uint(unsigned u) { return Add(JsonValue(static_cast<int64_t>(u))); }
-  bool Int64(int64_t i) { return Add(JsonValue(i)); }
-  bool Uint64(uint64_t u) { return Add(JsonValue(u)); }
-  bool Double(double d) { return Add(JsonValue(d)); }
-  bool RawNumber(const char*, rapidjson::SizeType, bool) { return false; }  // only called with a flag that is not set
+  // With kParseNumbersAsStringsFlag all numbers come as RawNumber.
+  bool Int(int) { return false; }
+  bool Uint(unsigned) { return false; }
+  bool Int64(int64_t) { return false; }
+  bool Uint64(uint64_t) { return false; }
+  bool Double(double) { return false; }
+  bool RawNumber(const char* s, rapidjson::SizeType n, bool) {
+    std::optional<JsonValue> number = ReadNumber(std::string_view(s, n));
+    if (number) return Add(*std::move(number));
+    error_ = fmt::format("the number {} is too big for a double", std::string_view(s, std::min<size_t>(n, 40)));
+    return false;
+  }
   bool String(const char* s, rapidjson::SizeType n, bool) {
     std::string text(s, n);
     return CheckText(text) && Add(JsonValue(std::move(text)));
@@ -305,7 +355,7 @@ absl::StatusOr<JsonValue> ParseJson(std::string_view text, const JsonLimits& lim
   if (const size_t bad = FirstInvalidUtf8(body); bad != std::string_view::npos) {
     return JsonError(bom + bad, fmt::format("byte 0x{:02X} does not belong to valid UTF-8", static_cast<uint8_t>(body[bad])));
   }
-  constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseFullPrecisionFlag;
+  constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNumbersAsStringsFlag;
   rapidjson::MemoryStream stream(body.data(), body.size());
   rapidjson::Reader reader;
   Builder builder(limits);

@@ -89,6 +89,11 @@ TEST_CASE("decimal texts are read with correct rounding") {
   }));
   CHECK(ParseJson("2.2250738585072011e-308")->AsDouble() == 2.2250738585072011e-308);
   CHECK(ParseJson("1e-400")->AsDouble() == 0.0);
+  CHECK(ParseJson("1.0e-326")->AsDouble() == 0.0);
+  CHECK(Again("-1.0E-999999999999999999999999") == "-0.0");
+  CHECK(ParseJson("0." + std::string(400, '0') + "1e+402")->AsDouble() == 10.0);
+  CHECK(ParseJson("0." + std::string(1000, '0') + "1e+100")->AsDouble() == 0.0);
+  CHECK(ParseJson(std::string(300, '9') + "e-10")->AsDouble() == 1e290);
 }
 
 TEST_CASE("strings: escapes, NUL and characters beyond the first plane") {
@@ -113,7 +118,10 @@ TEST_CASE("bad JSON is refused with the place and the reason") {
   CHECK(Error(std::string_view("[1]\0[2]", 7)) == "JSON error at byte 3: there is text after the value");
   CHECK(Error("NaN").find("JSON error at byte 0") == 0);
   CHECK(Error("[Infinity]").find("JSON error at byte 1") == 0);
-  CHECK(Error("1e999").find("Number too big") != std::string::npos);
+  CHECK(Error("[1e999]") == "JSON error at byte 1: Number too big to be stored in double.");
+  CHECK(Error("[1.8e308]") == "JSON error at byte 8: the number 1.8e308 is too big for a double");
+  CHECK(Error("-1e+999999999999999999999").find("too big") != std::string::npos);
+  CHECK(Error(std::string(400, '9')).find("too big") != std::string::npos);
   CHECK(Error("01").find("JSON error") == 0);
   CHECK(Error("'a'").find("JSON error") == 0);
   CHECK(Error("\"a\nb\"").find("JSON error") == 0);
