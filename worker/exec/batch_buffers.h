@@ -1,0 +1,31 @@
+#pragma once
+// The arrays behind a kernels::Batch, refilled from a StepPlan each step without allocating once they have grown.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/view.h"
+#include "worker/model/kv_plan.h"
+#include "worker/sched/step.h"
+
+namespace holdfast::exec {
+
+class BatchBuffers {
+ public:
+  // The batch is valid until the next call and as long as the plan's arrays. HF_CHECKs what the scheduler promises: entries are not
+  // empty, tokens are below vocab, and each entry has one table for each group.
+  const kernels::Batch& Fill(const sched::StepPlan& plan, const model::KvPlan& kv, int64_t vocab);
+  // Row of entry i's first token.
+  int32_t first_row(size_t i) const { return sequences_[i].first_row; }
+
+ private:
+  std::vector<uint32_t> tokens_;
+  std::vector<int32_t> positions_;
+  std::vector<kernels::SequenceSpan> sequences_;
+  std::vector<std::vector<const int32_t*>> tables_;   // [group][sequence]
+  std::vector<kernels::BlockTables> groups_;
+  std::vector<int32_t> logit_rows_;
+  kernels::Batch batch_;
+};
+
+}  // namespace holdfast::exec

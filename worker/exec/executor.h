@@ -1,0 +1,111 @@
+#pragma once
+// Runs a StepPlan: builds the batch, calls the model, samples. The thin shell between the pure scheduler and the kernels.
+//
+// Threads: the worker's step thread only. Run is synchronous: when it returns, every K and V of the step is in its page and the
+// result is complete. A request's sampling parameters are looked up in the SamplingTable that the worker keeps.
+#include <absl/container/flat_hash_map.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "proto/base/ids.h"
+#include "worker/exec/batch_buffers.h"
+#include "worker/exec/flight_recorder.h"
+#include "worker/exec/kv_storage.h"
+#include "worker/exec/sampler.h"
+#include "worker/model/model.h"
+#include "worker/sched/step.h"
+
+namespace holdfast::exec {
+
+// Sampling parameters of the requests the scheduler knows. The worker adds a request before Submit and removes it at its last event.
+class SamplingTable {
+ public:
+  // prompt: all prompt tokens, needed only for requests with prompt_logprobs (row p scores prompt[p + 1]); else empty.
+  void Add(RequestId request, SamplingParams params, std::vector<TokenId> prompt = {});
+  void Remove(RequestId request);
+  size_t size() const { return entries_.size(); }
+
+  struct Entry {
+    SamplingParams params;
+    std::vector<TokenId> prompt;
+  };
+  const Entry* Find(RequestId request) const;
+
+ private:
+  absl::flat_hash_map<RequestId, Entry> entries_;
+};
+
+// Log-probabilities that belong to one step; only for requests that asked.
+struct StepLogprobs {
+  RequestId request;
+  bool prompt = false;                // of prompt tokens at positions first .. first + tokens.size() - 1; else of the token sampled
+  uint32_t first = 0;
+  std::vector<TokenLogprob> tokens;
+  std::vector<std::vector<TokenLogprob>> top;   // one a token
+};
+
+struct ExecResult {
+  sched::StepResult result;
+  std::vector<std::string> failures;            // one line for each sampled entry with failed
+  std::vector<StepLogprobs> logprobs;
+  uint32_t step_us = 0;                         // forward and sampling
+  uint32_t prefill_tokens = 0;                  // rows of entries with more than one row or without sampling
+  uint32_t decode_tokens = 0;
+};
+
+struct ExecutorOptions {
+  uint32_t max_step_tokens = 8192;    // most rows of a plan: the scheduler's effective chunk + max_running
+  uint32_t max_logit_rows = 64;       // logits are computed in tiles of this many rows
+  size_t flight_records = 256;
+};
+
+class Executor {
+ public:
+  // ops and model must outlive the executor. plan and cache as for KvStorage::Create. Reserves the activations.
+  static absl::StatusOr<std::unique_ptr<Executor>> Create(kernels::Ops* ops, std::unique_ptr<model::Model> model, const model::KvPlan& plan,
+                                                          const kv::CacheShape& cache, const KvStorageOptions& storage,
+                                                          const ExecutorOptions& options);
+
+  // The reference is valid until the next Run. kInternal when an entry that samples has no parameters in the table (our bug, but the
+  // worker would rather exit 70 with words than abort).
+  absl::StatusOr<const ExecResult*> Run(const sched::StepPlan& plan, const SamplingTable& table);
+
+  void MovePage(int group, uint32_t from, uint32_t to) { storage_->MovePage(*ops_, group, from, to); }
+  absl::Status SetPages(int group, uint32_t pages) { return storage_->SetPages(group, pages); }
+
+  const KvStorage& storage() const { return *storage_; }
+  const model::Model& model() const { return *model_; }
+  FlightRecorder& flight_recorder() { return recorder_; }
+
+ private:
+  Executor(kernels::Ops* ops, std::unique_ptr<model::Model> model, const ExecutorOptions& options);
+  absl::Status Sampling(const sched::StepPlan& plan, const SamplingTable& table);
+
+  struct WantedRow {
+    int32_t row = 0;
+    uint32_t entry = 0;
+    bool sample = false;
+    uint32_t position = 0;
+  };
+
+  kernels::Ops* ops_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<KvStorage> storage_;
+  ExecutorOptions options_;
+  BatchBuffers batch_;
+  Sampler sampler_;
+  kernels::Buffer logits_;
+  std::vector<float> host_row_;
+  std::vector<WantedRow> wanted_;
+  std::vector<int32_t> rows_;
+  ExecResult result_;
+  FlightRecorder recorder_;
+};
+
+}  // namespace holdfast::exec

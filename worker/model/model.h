@@ -1,0 +1,69 @@
+#pragma once
+// A language model: composes a backend's operations into a forward pass. One file per architecture family derives from it.
+//
+// Order of a life: GgufFile::Open -> ReadHparams -> TensorPlan::Make -> WeightStore -> Model::Create -> Reserve -> (Forward, Logits)*.
+// Threads: one caller. A Model owns its activations and nothing of the cache or the weights.
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "worker/model/hparams.h"
+#include "worker/model/weights.h"
+
+namespace holdfast::model {
+
+// The cache as a forward pass sees it: one KvLayer a model layer; a layer that owns no cache names its source's.
+struct KvView {
+  std::span<const kernels::KvLayer> layers;
+};
+
+class Model {
+ public:
+  static absl::StatusOr<std::unique_ptr<Model>> Create(const Hparams& hparams, std::shared_ptr<const WeightStore> weights);
+  virtual ~Model() = default;
+
+  // Allocates activations for steps of up to max_tokens rows; grows only. Forward calls it when a batch is larger.
+  void Reserve(kernels::Ops& ops, int64_t max_tokens);
+  int64_t activation_bytes() const { return activation_bytes_; }
+
+  // Computes the batch: stores its K and V in the pages of the block tables and keeps the last hidden state of every row until the
+  // next call. batch.groups are in the order of KvPlan::groups. Calls ops.BeginStep.
+  virtual void Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) = 0;
+  // out[i] = logits (after softcap) of row rows[i] of the last Forward. out is [rows][vocab]; rows is host memory.
+  void Logits(kernels::Ops& ops, std::span<const int32_t> rows, kernels::Mat out);
+
+  const Hparams& hparams() const { return hparams_; }
+
+ protected:
+  Model(Hparams hparams, std::shared_ptr<const WeightStore> weights);
+
+  // Grows a named scratch matrix [rows][cols] out of the activations; contents undefined.
+  struct Scratch {
+    kernels::Buffer buffer;
+    kernels::Mat View(int64_t rows, int64_t cols) const { return {buffer.as<float>(), rows, cols}; }
+  };
+  void Grow(kernels::Ops& ops, Scratch* scratch, int64_t rows, int64_t cols);
+  virtual void ReserveLayers(kernels::Ops& ops, int64_t max_tokens) = 0;
+
+  kernels::Weight Matrix(int layer, std::string_view suffix) const;   // "blk.N.<suffix>"
+  kernels::Vec Vector(int layer, std::string_view suffix) const;
+  kernels::RopeParams Rope(const RopeSpec& spec, kernels::Vec factors) const;
+
+  Hparams hparams_;
+  std::shared_ptr<const WeightStore> weights_;
+  kernels::Weight embedding_;
+  kernels::Weight head_;                                              // the embedding itself when tied
+  kernels::Vec output_norm_;
+  Scratch x_;                                                         // [T][D] residual stream
+  Scratch gathered_;                                                  // [rows][D]
+  int64_t rows_ = 0;                                                  // of the last Forward
+  int64_t reserved_ = 0;
+  int64_t activation_bytes_ = 0;
+};
+
+}  // namespace holdfast::model
