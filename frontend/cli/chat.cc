@@ -1,0 +1,194 @@
+#include "frontend/cli/chat.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "frontend/cli/http_client.h"
+#include "frontend/text/json_value.h"
+
+namespace holdfast::cli {
+namespace {
+
+using text::JsonValue;
+
+std::atomic<bool> interrupted{false};
+
+// The text of one SSE data line's first choice, and what ended it.
+struct Turn {
+  std::string text;
+  std::string finish;
+  std::string error;
+};
+
+class ChatSession {
+ public:
+  explicit ChatSession(const ChatOptions& options) : options_(options), tty_(::isatty(STDOUT_FILENO) != 0) {}
+
+  int Run() {
+    const auto url = ParseBaseUrl(options_.base_url);
+    if (!url.ok()) return Fail(std::string(url.status().message()));
+    url_ = *url;
+    Reset();
+    struct sigaction action {};
+    action.sa_handler = [](int) { interrupted.store(true); };
+    ::sigaction(SIGINT, &action, nullptr);  // no SA_RESTART: a read at the prompt returns
+    if (const int rc = WaitReady(); rc != 0) return rc;
+    if (tty_) fmt::print("Chat with {}. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.\n", options_.base_url);
+    std::string line;
+    while (Prompt(&line)) {
+      if (line.empty()) continue;
+      if (line[0] == '/') {
+        if (!Command(line)) break;
+        continue;
+      }
+      if (!Ask(line)) return 1;
+    }
+    if (tty_) fmt::print("\n");
+    return 0;
+  }
+
+ private:
+  static int Fail(const std::string& why) {
+    fmt::print(stderr, "holdfast chat: {}\n", why);
+    return 1;
+  }
+
+  int WaitReady() {
+    HttpCall call;
+    call.path = "/health";
+    call.timeout = std::chrono::seconds(5);
+    bool told = false;
+    for (;;) {
+      const auto reply = Call(url_, call);
+      if (!reply.ok()) return Fail(std::string(reply.status().message()) + "; is `holdfast serve` running?");
+      if (reply->status == 200) return 0;
+      if (!told) fmt::print(stderr, "the model is not ready yet, waiting (Ctrl-C gives up)\n");
+      told = true;
+      if (interrupted.load()) return 130;
+      ::usleep(300'000);
+    }
+  }
+
+  bool Prompt(std::string* line) {
+    for (;;) {
+      interrupted.store(false);
+      if (tty_) {
+        fmt::print("\n> ");
+        std::fflush(stdout);
+      }
+      if (std::getline(std::cin, *line)) return true;
+      if (!interrupted.load()) return false;
+      std::cin.clear();  // Ctrl-C at the prompt: a fresh line
+      std::clearerr(stdin);
+    }
+  }
+
+  void Reset() {
+    messages_.clear();
+    if (!options_.system.empty()) Append("system", options_.system);
+  }
+
+  void Append(const char* role, const std::string& content) {
+    messages_.push_back(JsonValue(JsonValue::Object{{"role", role}, {"content", content}}));
+  }
+
+  bool Command(const std::string& line) {
+    if (line == "/exit" || line == "/quit") return false;
+    if (line == "/reset") {
+      Reset();
+      fmt::print("a new conversation\n");
+    } else if (line.rfind("/system ", 0) == 0) {
+      options_.system = line.substr(8);
+      Reset();
+      fmt::print("a new conversation under that system prompt\n");
+    } else {
+      fmt::print("/reset        forget the conversation\n/system TEXT  start over under a system prompt\n/exit         leave\n");
+    }
+    return true;
+  }
+
+  // False when the server can't be reached any more.
+  bool Ask(const std::string& text) {
+    Append("user", text);
+    JsonValue::Object body{{"model", "default"}, {"messages", JsonValue(messages_)}, {"stream", true}, {"max_tokens", options_.max_tokens}};
+    if (options_.temperature >= 0) body.emplace_back("temperature", options_.temperature);
+    Turn turn;
+    std::string buffered;
+    HttpCall call;
+    call.method = "POST";
+    call.path = "/v1/chat/completions";
+    call.body = JsonValue(std::move(body)).Dump();
+    call.bearer = options_.key;
+    call.timeout = std::chrono::seconds(600);
+    call.cancel = &interrupted;
+    call.on_body = [&](std::string_view bytes) {
+      buffered.append(bytes);
+      size_t end;
+      while ((end = buffered.find('\n')) != std::string::npos) {
+        TakeLine(std::string_view(buffered).substr(0, end), &turn);
+        buffered.erase(0, end + 1);
+      }
+      return true;
+    };
+    const auto reply = Call(url_, call);
+    if (!reply.ok() && absl::IsCancelled(reply.status())) {
+      fmt::print("\n[stopped]\n");
+    } else if (!reply.ok()) {
+      messages_.pop_back();
+      Fail(std::string(reply.status().message()));
+      return absl::IsDeadlineExceeded(reply.status());
+    } else if (reply->status != 200) {
+      messages_.pop_back();
+      const auto json = text::ParseJson(reply->body);
+      const JsonValue* error = json.ok() ? json->Find("error") : nullptr;
+      const JsonValue* message = error != nullptr ? error->Find("message") : nullptr;
+      Fail(fmt::format("HTTP {}: {}", reply->status, message != nullptr && message->is_string() ? message->AsString() : reply->body));
+      return true;
+    }
+    if (!turn.error.empty()) Fail(turn.error);
+    fmt::print("\n");
+    if (turn.finish == "length") fmt::print("[cut at {} tokens]\n", options_.max_tokens);
+    Append("assistant", turn.text);
+    return true;
+  }
+
+  static void TakeLine(std::string_view line, Turn* turn) {
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    if (line.substr(0, 6) != "data: " || line == "data: [DONE]") return;
+    const auto event = text::ParseJson(line.substr(6));
+    if (!event.ok()) return;
+    if (const JsonValue* error = event->Find("error")) {
+      const JsonValue* message = error->Find("message");
+      turn->error = message != nullptr && message->is_string() ? message->AsString() : error->Dump();
+      return;
+    }
+    const JsonValue* choices = event->Find("choices");
+    if (choices == nullptr || !choices->is_array() || choices->AsArray().empty()) return;
+    const JsonValue& choice = choices->AsArray()[0];
+    if (const JsonValue* finish = choice.Find("finish_reason"); finish != nullptr && finish->is_string()) turn->finish = finish->AsString();
+    const JsonValue* delta = choice.Find("delta");
+    const JsonValue* content = delta != nullptr ? delta->Find("content") : nullptr;
+    if (content == nullptr || !content->is_string()) return;
+    turn->text += content->AsString();
+    fmt::print("{}", content->AsString());
+    std::fflush(stdout);
+  }
+
+  ChatOptions options_;
+  const bool tty_;
+  Url url_;
+  JsonValue::Array messages_;
+};
+
+}  // namespace
+
+int Chat(const ChatOptions& options) { return ChatSession(options).Run(); }
+
+}  // namespace holdfast::cli

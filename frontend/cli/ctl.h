@@ -1,0 +1,25 @@
+#pragma once
+// `holdfast ctl`: asks the supervisor itself, over its socket, so that it answers also when no frontend does.
+#include <cstdint>
+#include <string>
+
+namespace holdfast::cli {
+
+struct CtlOptions {
+  std::string target;           // "unix:/run/holdfast/supervisor.sock" or host:port
+  bool json = false;
+  double timeout_s = 10;
+};
+
+// Each prints to stdout and returns the exit status: 0; 1 the supervisor can't be reached or refused; 2 it is not ready (status only).
+int CtlStatus(const CtlOptions& options);
+int CtlRequests(const CtlOptions& options);
+int CtlIncidents(const CtlOptions& options);
+int CtlCache(const CtlOptions& options, uint32_t full_pages, uint32_t window_pages, bool cancel);
+int CtlDrain(const CtlOptions& options);
+
+// Where a supervisor's socket usually is: $HOLDFAST_RUNTIME_DIR, $XDG_RUNTIME_DIR/holdfast, /run/holdfast, the newest /tmp/holdfast-*;
+// empty when none exists.
+std::string FindSupervisorSocket();
+
+}  // namespace holdfast::cli
