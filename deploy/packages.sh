@@ -1,0 +1,62 @@
+# shellcheck shell=bash
+set -o pipefail
+# What Holdfast needs from Debian 12, by name, and how to get it. Sourced by deploy/quickstart.sh and tests/run.sh.
+
+build_packages=(g++ cmake ninja-build pkg-config libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev grpc-proto
+  libabsl-dev libboost1.81-dev libfmt-dev prometheus-cpp-dev rapidjson-dev libcli11-dev libssl-dev curl ca-certificates)
+fetch_packages=(python3 python3-pip unzip)
+test_packages=(catch2 librapidcheck-dev python3 python3-venv python3-pytest python3-grpcio python3-protobuf jq git)
+
+say() { printf '== %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"
+  elif command -v sudo >/dev/null 2>&1; then sudo "$@"
+  else die "installing packages needs root: run this as root, install sudo, or install by hand: $*"
+  fi
+}
+
+# install_missing PACKAGE...: installs those that are not there; does nothing (and needs no network) when all are.
+install_missing() {
+  command -v dpkg-query >/dev/null 2>&1 || die "this is no Debian system (no dpkg). Install the equivalents of: $*; then build with: cmake --preset release && cmake --build --preset release"
+  local missing=() p
+  for p in "$@"; do
+    dpkg-query -W -f='${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed || missing+=("$p")
+  done
+  [ ${#missing[@]} = 0 ] && return 0
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq || die "apt-get update failed: is the package mirror reachable?"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+    die "apt-get could not install: ${missing[*]} (its words are above)"
+}
+
+# Jobs for a build: one a core, but no more than memory allows (a gRPC translation unit takes about 600 MB).
+build_jobs() {
+  local cores mem
+  cores=$(nproc)
+  mem=$(awk '/MemAvailable/ {print int($2 / 700000)}' /proc/meminfo)
+  [ "$mem" -lt 1 ] && mem=1
+  [ "$cores" -lt "$mem" ] && echo "$cores" || echo "$mem"
+}
+
+# configure_and_build PRESET TARGET...: progress on the terminal, the log in build/PRESET/build.log.
+configure_and_build() {
+  local preset=$1; shift
+  local log=build/$preset/build.log launcher=()
+  mkdir -p "build/$preset"
+  command -v ccache >/dev/null 2>&1 && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  say "configuring ($preset)"
+  cmake --preset "$preset" "${launcher[@]}" ${configure_extra:+$configure_extra} >"$log" 2>&1 || { tail -n 40 "$log" >&2; die "cmake failed; the whole log is $log"; }
+  say "building ($(build_jobs) jobs); a first build takes several minutes"
+  local failed=0
+  if [ -t 2 ]; then
+    NINJA_STATUS='[%f/%t %es] ' ninja -C "build/$preset" -j "$(build_jobs)" "$@" 2>&1 | tee -a "$log" >&2 || failed=1
+  else
+    # Not a terminal: a line every 25 steps.
+    NINJA_STATUS='[%f/%t %es] ' ninja -C "build/$preset" -j "$(build_jobs)" "$@" 2>&1 | tee -a "$log" |
+      awk '/^\[/ {if (++n % 25 == 0) print; next} {print} {fflush()}' >&2 || failed=1
+  fi
+  [ $failed = 0 ] || { grep -E 'error|FAILED' "$log" | head -n 20 >&2; die "the build failed; the whole log is $log"; }
+}
+}

