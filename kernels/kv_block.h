@@ -1,0 +1,43 @@
+#pragma once
+// The rule by which 8-bit KV caches store 32 values of a head: one fp16 scale (largest magnitude / 127 for q8_0, / 448 for fp8_e4m3)
+// and 32 codes of value / scale, rounded to nearest even. Every backend stores exactly these codes; only their place in a page differs.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/convert.h"
+#include "kernels/dtype.h"
+
+namespace holdfast::kernels {
+
+inline constexpr int kKvBlock = 32;
+
+inline bool KvIsQuantized(KvDType type) { return type == KvDType::kQ8_0 || type == KvDType::kFp8E4M3; }
+
+// Returns the scale's fp16 bits. A value that is not finite makes the scale not finite, so that it is seen downstream.
+inline uint16_t EncodeKvBlock(KvDType type, const float* x, uint8_t* codes) {
+  float amax = 0.f, poison = 0.f;
+  for (int i = 0; i < kKvBlock; ++i) {
+    amax = std::max(amax, std::fabs(x[i]));
+    poison += x[i] * 0.f;
+  }
+  const uint16_t scale = F32ToF16(amax / (type == KvDType::kQ8_0 ? 127.f : 448.f) + poison);
+  const float s = F16ToF32(scale);
+  const float inverse = s > 0.f && std::isfinite(s) ? 1.f / s : 0.f;
+  for (int i = 0; i < kKvBlock; ++i) {
+    const float v = inverse == 0.f ? 0.f : x[i] * inverse;
+    if (type == KvDType::kQ8_0) {
+      codes[i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(std::nearbyint(v), -127.f, 127.f)));
+    } else {
+      codes[i] = F32ToFp8(v);
+    }
+  }
+  return scale;
+}
+
+inline float DecodeKv(KvDType type, uint8_t code, uint16_t scale) {
+  const float v = type == KvDType::kQ8_0 ? static_cast<float>(static_cast<int8_t>(code)) : Fp8ToF32(code);
+  return v * F16ToF32(scale);
+}
+
+}  // namespace holdfast::kernels
