@@ -119,7 +119,7 @@ TEST_CASE("bad JSON is refused with the place and the reason") {
   CHECK(Error("NaN").find("JSON error at byte 0") == 0);
   CHECK(Error("[Infinity]").find("JSON error at byte 1") == 0);
   CHECK(Error("[1e999]") == "JSON error at byte 1: Number too big to be stored in double.");
-  CHECK(Error("[1.8e308]") == "JSON error at byte 8: the number 1.8e308 is too big for a double");
+  CHECK(Error("[1.8e308]") == "JSON error at byte 1: the number 1.8e308 is too big for a double");
   CHECK(Error("-1e+999999999999999999999").find("too big") != std::string::npos);
   CHECK(Error(std::string(400, '9')).find("too big") != std::string::npos);
   CHECK(Error("01").find("JSON error") == 0);
