@@ -1,0 +1,61 @@
+#include "worker/config.h"
+
+#include <catch2/catch.hpp>
+
+#include <initializer_list>
+#include <vector>
+
+namespace holdfast::worker {
+namespace {
+
+absl::StatusOr<WorkerConfig> Parse(std::initializer_list<const char*> flags) {
+  std::vector<const char*> argv{"holdfast-worker"};
+  argv.insert(argv.end(), flags);
+  return ParseWorkerConfig(static_cast<int>(argv.size()), argv.data(), nullptr);
+}
+
+TEST_CASE("defaults need only a model", "[config]") {
+  const auto c = Parse({"--model", "m.gguf"});
+  REQUIRE(c.ok());
+  CHECK(c->model == "m.gguf");
+  CHECK(c->page_size == 16);
+  CHECK(c->prefix_cache);
+  CHECK_FALSE(c->num_tokens.has_value());
+}
+
+TEST_CASE("the safe profile switches the prefix cache off and audits each step", "[config]") {
+  const auto c = Parse({"--model", "m.gguf", "--safe"});
+  REQUIRE(c.ok());
+  CHECK_FALSE(c->prefix_cache);
+  CHECK(c->audit_period == 1);
+}
+
+TEST_CASE("impossible flags are refused with words", "[config]") {
+  struct Row {
+    std::vector<const char*> flags;
+    const char* says;
+  };
+  const std::vector<Row> rows = {
+      {{}, "--model"},
+      {{"--model", "m", "--page-size", "3"}, "page-size"},
+      {{"--model", "m", "--max-running-requests", "0"}, "max-running-requests"},
+      {{"--model", "m", "--num-tokens", "100"}, "112"},
+      {{"--model", "m", "--memory-ratio", "1.5"}, "memory-ratio"},
+      {{"--model", "m", "--tp", "2"}, "--tp 1"},
+      {{"--model", "m", "--rank", "1"}, "ranks count from 0"},
+      {{"--model", "m", "--log-level", "loud"}, "debug, info"},
+      {{"--model", "m", "--cache-type", "tree"}, "cache-type"},
+      {{"--model", "m", "--no-such-flag"}, "no-such-flag"},
+  };
+  for (const Row& row : rows) {
+    std::vector<const char*> argv{"holdfast-worker"};
+    argv.insert(argv.end(), row.flags.begin(), row.flags.end());
+    const auto c = ParseWorkerConfig(static_cast<int>(argv.size()), argv.data(), nullptr);
+    INFO(row.says);
+    REQUIRE_FALSE(c.ok());
+    CHECK(std::string(c.status().message()).find(row.says) != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace holdfast::worker

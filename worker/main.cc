@@ -1,0 +1,70 @@
+// holdfast-worker: one tensor-parallel rank. `holdfast-worker bench ...` measures a model without any other process.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "proto/base/exit_code.h"
+#include "proto/base/fault.h"
+#include "proto/base/log.h"
+#include "proto/base/version.h"
+#include "worker/bench.h"
+#include "worker/config.h"
+#include "worker/worker.h"
+
+namespace holdfast::worker {
+namespace {
+
+int Main(int argc, char** argv) {
+  if (argc >= 2 && std::strcmp(argv[1], "bench") == 0) return Bench(argc - 1, argv + 1);
+  if (argc >= 2 && std::strcmp(argv[1], "--version") == 0) {
+    std::printf("holdfast-worker %s\n", kVersion);
+    return 0;
+  }
+  std::string help;
+  const auto config = ParseWorkerConfig(argc, argv, &help);
+  if (!config.ok()) {
+    if (!help.empty()) {
+      std::fputs(help.c_str(), stdout);
+      return 0;
+    }
+    std::fprintf(stderr, "holdfast-worker: %s\n", std::string(config.status().message()).c_str());
+    return static_cast<int>(ExitCode::kConfig);
+  }
+  SetLogLevel(config->log_level);
+  SetLogContext("worker", {{"rank", config->rank}, {"generation", config->generation}});
+  std::string error;
+  if (!InitFaults(&error, static_cast<int>(config->rank), config->generation)) {
+    std::fprintf(stderr, "holdfast-worker: %s\n", error.c_str());
+    return static_cast<int>(ExitCode::kConfig);
+  }
+  if (config->supervisor.empty()) {
+    std::fprintf(stderr, "holdfast-worker is started by holdfast-supervisor; to serve a model run `holdfast serve --model FILE`\n");
+    return static_cast<int>(ExitCode::kConfig);
+  }
+  Inbox inbox;
+  StepPulse pulse;
+  Lifeline lifeline(config->lifeline_fd, &inbox);
+  if (FaultPoint("worker.start")) return static_cast<int>(ExitCode::kDevice);
+  SupervisorLink::Options link_options;
+  link_options.target = config->supervisor;
+  link_options.generation = Generation(config->generation);
+  link_options.rank = Rank(config->rank);
+  link_options.token = config->token;
+  link_options.version = kVersion;
+  int code;
+  {
+    SupervisorLink link(link_options, &inbox, &pulse);
+    Worker worker(*config, &inbox, &pulse, &link, &lifeline);
+    code = worker.Run();
+    link.Flush(std::chrono::seconds(1));
+  }
+  LogInfo("leaving with exit code {} ({})", code, ExitCodeName(static_cast<ExitCode>(code)));
+  return code;
+}
+
+}  // namespace
+}  // namespace holdfast::worker
+
+int main(int argc, char** argv) { return holdfast::worker::Main(argc, argv); }

@@ -1,0 +1,149 @@
+#include "worker/runtime.h"
+
+#include <fmt/format.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/exit_code.h"
+#include "proto/base/fault.h"
+#include "proto/base/log.h"
+#include "proto/base/status_wire.h"
+#include "worker/model/card.h"
+#include "worker/model/memory.h"
+#include "worker/model/tensor_plan.h"
+
+namespace holdfast::worker {
+namespace {
+
+constexpr char kExitPayload[] = "holdfast.exit";
+
+// Says which exit code the status means, unless an inner call already did.
+absl::Status Blame(absl::Status status, ExitCode code) {
+  if (!status.ok() && !status.GetPayload(kExitPayload)) {
+    status.SetPayload(kExitPayload, absl::Cord(std::to_string(static_cast<int>(code))));
+  }
+  return status;
+}
+
+// A file that is gone or unreadable is the environment's fault only when it may come back; the operator named it, so it is the model's.
+ExitCode ModelFault(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) ? ExitCode::kEnvironment : ExitCode::kModel;
+}
+
+#define HF_BLAME_RETURN(lhs, expr, fault)                       \
+  auto HF_CONCAT(blamed_, __LINE__) = (expr);                   \
+  if (!HF_CONCAT(blamed_, __LINE__).ok()) {                     \
+    const absl::Status& why = HF_CONCAT(blamed_, __LINE__).status(); \
+    return Blame(why, fault);                                   \
+  }                                                             \
+  lhs = *std::move(HF_CONCAT(blamed_, __LINE__))
+
+}  // namespace
+
+int ExitCodeOf(const absl::Status& status) {
+  if (const auto payload = status.GetPayload(kExitPayload)) return std::atoi(std::string(*payload).c_str());
+  return static_cast<int>(ExitCode::kConfig);
+}
+
+absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& config, const RuntimeEvents& events, FindingSink* findings) {
+  const Instant begin = Clock::Real().Now();
+  std::unique_ptr<Runtime> r(new Runtime());
+  if (config.backend == "reference") {
+    r->ops_ = kernels::MakeReferenceOps();
+  } else {
+    kernels::CpuOptions options;
+    options.threads = config.threads;
+    options.isa = config.cpu_isa;
+    r->ops_ = kernels::MakeCpuOps(options);
+    if (r->ops_ == nullptr) {
+      return Blame(absl::InvalidArgumentError(fmt::format("--cpu-isa {} is not available on this machine; --cpu-isa auto works", config.cpu_isa)),
+                   ExitCode::kConfig);
+    }
+  }
+  LogInfo("backend: {}", r->ops_->Describe());
+
+  HF_BLAME_RETURN(r->file_, model::GgufFile::Open(config.model), ModelFault(why));
+  HF_BLAME_RETURN(const proto::ModelCard card, model::MakeCard(*r->file_), ModelFault(why));
+  HF_BLAME_RETURN(r->hparams_, model::ReadHparams(*r->file_), ModelFault(why));
+  HF_BLAME_RETURN(const model::TensorPlan tensors, model::TensorPlan::Make(*r->file_, r->hparams_), ModelFault(why));
+  if (card.vocab_size() != static_cast<uint32_t>(r->hparams_.vocab)) {
+    return Blame(absl::InvalidArgumentError(fmt::format("{}: the tokenizer has {} tokens, the output matrix {} rows", config.model,
+                                                        card.vocab_size(), r->hparams_.vocab)),
+                 ExitCode::kModel);
+  }
+  HF_BLAME_RETURN(const kernels::KvDType dtype, model::KvDTypeFromFlag(config.kv_dtype), ExitCode::kConfig);
+  HF_BLAME_RETURN(r->kv_plan_, model::MakeKvPlan(r->hparams_, *r->ops_, dtype, static_cast<int32_t>(config.page_size)), ExitCode::kConfig);
+
+  CachePlanInput input;
+  for (const auto& g : r->kv_plan_.groups) input.groups.push_back({g.window, static_cast<uint64_t>(g.page_bytes)});
+  input.page_size = config.page_size;
+  input.max_running = config.max_running;
+  input.prefill_chunk = config.prefill_chunk;
+  input.context_length = r->hparams_.context_length;
+  input.memory_bytes = model::AvailableMemory().bytes;
+  input.weight_bytes = model::WeightStore::BytesNeeded(tensors, *r->ops_);
+  input.memory_ratio = config.memory_ratio;
+  input.max_seq_len = config.max_seq_len;
+  input.num_tokens = config.num_tokens;
+  input.kv_reserve_tokens = config.kv_reserve_tokens;
+  input.swa_ratio = config.swa_ratio;
+  HF_BLAME_RETURN(r->cache_plan_, PlanCache(input), absl::IsResourceExhausted(why) ? ExitCode::kEnvironment : ExitCode::kConfig);
+  for (const std::string& note : r->cache_plan_.notes) LogInfo("{}", note);
+
+  // The ledger is made before the weights are loaded: an impossible flag is refused in milliseconds, not after a long load.
+  sched::SchedulerConfig sc;
+  sc.cache = r->cache_plan_.shape;
+  sc.max_running = config.max_running;
+  sc.prefill_chunk = config.prefill_chunk;
+  sc.max_seq_len = r->cache_plan_.max_seq_len;
+  sc.max_waiting = config.max_queue;
+  sc.overlap_depth = 0;
+  sc.prefix_cache = config.prefix_cache;
+  sc.audit_period = config.audit_period;
+  HF_BLAME_RETURN(r->scheduler_, sched::Scheduler::Create(sc, findings), ExitCode::kConfig);
+
+  if (events.on_card) events.on_card(card);
+
+  if (FaultPoint("worker.load")) return Blame(absl::InternalError("fault point worker.load"), ExitCode::kModel);
+  model::WeightOptions weight_options;
+  weight_options.threads = config.threads;
+  weight_options.check_values = config.check_tensors;
+  weight_options.progress = events.on_progress;
+  HF_BLAME_RETURN(r->weights_, model::WeightStore::Create(*r->file_, tensors, *r->ops_, weight_options), ModelFault(why));
+  HF_BLAME_RETURN(std::unique_ptr<model::Model> net, model::Model::Create(r->hparams_, r->weights_), ModelFault(why));
+
+  exec::ExecutorOptions exec_options;
+  exec_options.max_step_tokens = r->scheduler_->effective_chunk() + config.max_running;
+  HF_BLAME_RETURN(r->executor_,
+                  exec::Executor::Create(r->ops_.get(), std::move(net), r->kv_plan_, r->cache_plan_.shape, exec::KvStorageOptions{}, exec_options),
+                  absl::IsResourceExhausted(why) ? ExitCode::kEnvironment : ExitCode::kConfig);
+  HF_RETURN_IF_ERROR(r->WarmUp());
+  r->load_ms_ = static_cast<uint32_t>(ToMillis(Clock::Real().Now() - begin));
+  return r;
+}
+
+absl::Status Runtime::WarmUp() {
+  // A plan of its own beside the scheduler: one token in page 0 of every group. Page 0 is free now, and whoever takes it writes it first.
+  const std::vector<TokenId> tokens{0};
+  std::vector<int32_t> table{0};
+  sched::StepPlan plan;
+  sched::StepEntry entry;
+  entry.request = RequestId(0);
+  entry.tokens = tokens;
+  entry.history = tokens;
+  entry.prompt_tokens = 1;
+  entry.sample = true;
+  entry.tables.assign(kv_plan_.groups.size(), table.data());
+  plan.entries.push_back(std::move(entry));
+  plan.total_tokens = 1;
+  exec::SamplingTable sampling;
+  sampling.Add(RequestId(0), exec::SamplingParams{});
+  const auto ran = executor_->Run(plan, sampling);
+  if (!ran.ok()) return Blame(ran.status(), ExitCode::kIntegrity);
+  if ((*ran)->result.sampled.empty() || (*ran)->result.sampled[0].failed) {
+    return Blame(absl::InvalidArgumentError("the model's first logits are not finite: the weights are damaged or of another architecture"),
+                 ExitCode::kModel);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast::worker

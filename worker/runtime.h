@@ -1,0 +1,63 @@
+#pragma once
+// Everything a worker computes with, put together in the order of a life: file -> card -> hyper-parameters -> plans -> weights -> scheduler
+// -> executor. The worker process and `holdfast bench` build it the same way.
+#include <absl/status/statusor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "kernels/ops.h"
+#include "proto/model_card.pb.h"
+#include "worker/cache_plan.h"
+#include "worker/config.h"
+#include "worker/exec/executor.h"
+#include "worker/model/gguf_file.h"
+#include "worker/model/hparams.h"
+#include "worker/model/kv_plan.h"
+#include "worker/model/weights.h"
+#include "worker/sched/scheduler.h"
+
+namespace holdfast::worker {
+
+// What the outside hears while a runtime is built. Callbacks run on the building thread.
+struct RuntimeEvents {
+  std::function<void(const proto::ModelCard&)> on_card;                   // before any weight is loaded
+  std::function<bool(const model::LoadProgress&)> on_progress;            // false = give up
+};
+
+class Runtime {
+ public:
+  // Status codes say who is at fault: kInvalidArgument with `FaultOf` = configuration or model (see below).
+  static absl::StatusOr<std::unique_ptr<Runtime>> Build(const WorkerConfig& config, const RuntimeEvents& events, FindingSink* findings);
+
+  kernels::Ops& ops() { return *ops_; }
+  sched::Scheduler& scheduler() { return *scheduler_; }
+  exec::Executor& executor() { return *executor_; }
+  const model::KvPlan& kv_plan() const { return kv_plan_; }
+  const CachePlan& cache_plan() const { return cache_plan_; }
+  const model::Hparams& hparams() const { return hparams_; }
+  uint64_t weight_bytes() const { return weights_->bytes(); }
+  uint32_t load_ms() const { return load_ms_; }
+
+  // One step of computing nothing of consequence, so that the first request does not pay for first touches.
+  absl::Status WarmUp();
+
+ private:
+  Runtime() = default;
+
+  std::unique_ptr<kernels::Ops> ops_;
+  std::unique_ptr<model::GgufFile> file_;
+  model::Hparams hparams_;
+  model::KvPlan kv_plan_;
+  CachePlan cache_plan_;
+  std::shared_ptr<const model::WeightStore> weights_;
+  std::unique_ptr<sched::Scheduler> scheduler_;
+  std::unique_ptr<exec::Executor> executor_;
+  uint32_t load_ms_ = 0;
+};
+
+// The exit code a failed Build means: which payload it carries decides between 64 (configuration), 65 (model), 69 (environment).
+int ExitCodeOf(const absl::Status& status);
+
+}  // namespace holdfast::worker

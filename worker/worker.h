@@ -1,0 +1,80 @@
+#pragma once
+// The worker's loop: commands in log order -> Plan -> Run -> Apply -> one StepReport. One thread owns scheduler, ledger and executor; the link
+// and the lifeline only post to its inbox.
+#include <absl/container/flat_hash_map.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/base/finding.h"
+#include "worker/config.h"
+#include "worker/link/lifeline.h"
+#include "worker/link/supervisor_link.h"
+#include "worker/runtime.h"
+
+namespace holdfast::worker {
+
+class Worker final : public FindingSink {
+ public:
+  Worker(const WorkerConfig& config, Inbox* inbox, StepPulse* pulse, SupervisorLink* link, Lifeline* lifeline);
+
+  // Loads, serves until told to stop, and returns the exit code.
+  int Run();
+
+  void Report(Finding finding) override;
+
+ private:
+  // What the reports of a request need beside what the scheduler knows.
+  struct Live {
+    uint64_t wire_id = 0;
+    bool wants_logprobs = false;
+    bool wants_prompt_logprobs = false;
+    uint64_t queued_ms = 0;
+    Instant submitted{};
+    std::vector<proto::Token> prompt;      // collected over the chunks of the prefill
+  };
+
+  int Load();
+  int Serve();
+  // Takes everything in the inbox. False: leave with exit_code_.
+  bool TakeInbound();
+  void TakeCommand(proto::Command command);
+  void TakeSubmit(const proto::Submit& submit);
+  void RefuseSubmit(uint64_t id, proto::EngineError::Kind kind, std::string message);
+  void Step(const sched::StepPlan& plan);
+  void CollectLogprobs(const exec::ExecResult& result);
+  // Turns scheduler events into the wire events of a report.
+  void FillEvents(proto::StepReport* report);
+  void SendReport(proto::StepReport report, bool force_status);
+  void FillStatus(proto::StepReport* report);
+  void ApplyPageMoves();
+  void ReportResize();
+  void WriteFlightRecord();
+
+  const WorkerConfig& config_;
+  Inbox* const inbox_;
+  StepPulse* const pulse_;
+  SupervisorLink* const link_;
+  Lifeline* const lifeline_;
+  std::unique_ptr<Runtime> runtime_;
+  exec::SamplingTable sampling_;
+  absl::flat_hash_map<RequestId, Live> live_;
+  absl::flat_hash_map<RequestId, proto::Token> step_tokens_;   // log-probabilities of this step's sampled tokens
+  uint64_t command_seq_ = 0;
+  uint64_t step_ = 0;
+  double mean_step_us_ = 0;
+  uint32_t last_step_us_ = 0, last_prefill_ = 0, last_decode_ = 0;
+  Instant status_sent_{};
+  bool status_stale_ = true;
+  bool structural_ = false;
+  bool draining_ = false;
+  bool stopping_ = false;
+  uint64_t resize_reported_ = 0;
+  sched::ResizeState::Phase resize_phase_ = sched::ResizeState::Phase::kNone;
+  sched::ResizeState::Phase backing_phase_ = sched::ResizeState::Phase::kNone;
+  std::vector<proto::TokenEvent> refusals_;
+  int exit_code_ = 0;
+};
+
+}  // namespace holdfast::worker
