@@ -1,0 +1,2 @@
+// Asio's TLS part, compiled once.
+#include <boost/asio/ssl/impl/src.hpp>
