@@ -89,7 +89,8 @@ class Scheduler {
   virtual void Apply(const StepResult& result) = 0;
   // Events since the last call, in a fixed order. The vector is reused by the next call.
   virtual std::vector<RequestEvent>& TakeEvents() = 0;
-  // Pages to copy before the next plan is run. Empty unless a pool is shrinking.
+  // Pages to copy, in this order, before the next plan is run. Empty unless a pool is shrinking. Moves are decided in Apply, Cancel and
+  // Resize, never in Plan, so it does not matter whether this is called before or after Plan.
   virtual std::vector<PageMove> TakePageMoves() = 0;
 
   // ---- views ------------------------------------------------------------------------------------------------------------
@@ -106,6 +107,9 @@ class Scheduler {
   virtual uint32_t max_request_tokens() const = 0;
   // Audits everything now; reports findings; true when clean.
   virtual bool Audit() = 0;
+  // The content of a page is not to be trusted (a memory error, a checksum): it leaves the index, is never handed out again, and exactly
+  // the requests whose tables name it start again from their tokens.
+  virtual void SuspectPage(uint8_t group, uint32_t page) = 0;
 };
 
 }  // namespace holdfast::sched

@@ -1,0 +1,250 @@
+// The ledger's checks and repairs: fingerprints, the full audit, un-indexing, rebuilding from rows.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "worker/kv/ledger.h"
+
+namespace holdfast::kv {
+namespace {
+
+constexpr size_t kMaxProblems = 16;
+
+template <class... Args>
+void Note(AuditReport* report, const char* kind, size_t g, uint32_t page, fmt::format_string<Args...> format, Args&&... args) {
+  ++report->count;
+  if (report->problems.size() < kMaxProblems) {
+    report->problems.push_back({kind, static_cast<uint8_t>(g), page, fmt::format(format, std::forward<Args>(args)...)});
+  }
+}
+
+}  // namespace
+
+bool Ledger::FingerprintsHold() const {
+  for (size_t g = 0; g < groups(); ++g) {
+    if (!arenas_[g].PartitionHolds() || arenas_[g].refs_fingerprint() != tallies_[g].rows + tallies_[g].index) return false;
+    // Full pages are in the heap only as leaves; window pages all are.
+    if (windows_[g] != 0 && index_.heap_size(g) != arenas_[g].evictable()) return false;
+  }
+  return true;
+}
+
+bool Ledger::HasEvents() const {
+  for (const Arena& arena : arenas_) {
+    if (!const_cast<Arena&>(arena).events().empty()) return true;
+  }
+  return false;
+}
+
+std::vector<ArenaEvent> Ledger::DrainEvents() {
+  std::vector<ArenaEvent> out;
+  for (Arena& arena : arenas_) {
+    out.insert(out.end(), arena.events().begin(), arena.events().end());
+    arena.events().clear();
+  }
+  return out;
+}
+
+void Ledger::AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::vector<uint32_t>>* row_refs) const {
+  const uint64_t before = report->count;
+  const uint32_t blocks = row.blocks();
+  for (size_t g = 0; g < groups(); ++g) {
+    if (row.blocks_in(g) != blocks) Note(report, "row_length", g, 0, "{} entries, group 0 has {}", row.blocks_in(g), blocks);
+    const uint32_t w = windows_[g];
+    const uint32_t low = w == 0 || row.settled < w ? 0 : (row.settled - w + 1) / page_size_;
+    const uint32_t high = (row.launched + page_size_ - 1) / page_size_;
+    if (row.blocks_in(g) < high) Note(report, "row_short", g, 0, "{} blocks, launched {} tokens", row.blocks_in(g), row.launched);
+    for (uint32_t i = 0; i < row.blocks_in(g); ++i) {
+      const PageRef& ref = row.at(g, i);
+      if (!ref) {
+        if (i >= low && i < high) Note(report, "row_hole", g, 0, "block {} is missing, settled {} launched {}", i, row.settled, row.launched);  // I11
+        if (row.mirror_at(g, i) != -1) Note(report, "mirror", g, 0, "block {} is null, mirror has {}", i, row.mirror_at(g, i));
+        continue;
+      }
+      if (row.mirror_at(g, i) != static_cast<int32_t>(ref.page())) Note(report, "mirror", g, ref.page(), "block {}: mirror {}", i, row.mirror_at(g, i));
+      if (ref.id().group() != g || ref.page() >= arenas_[g].size()) {
+        Note(report, "row_foreign_page", g, ref.page(), "block {} names a page of group {}", i, ref.id().group());
+        continue;
+      }
+      (*row_refs)[g][ref.page()]++;
+      const StateWord word = arenas_[g].word(ref.page());
+      const bool quarantined = word.kind() == PageKind::kQuarantined && word.generation() == ref.generation();
+      if (!arenas_[g].Live(ref) && !quarantined) {  // I4
+        Note(report, "row_stale", g, ref.page(), "block {} names generation {}, page has kind {} ref {} generation {}", i, ref.generation(),
+             static_cast<int>(word.kind()), word.ref(), word.generation());
+        report->suspect_pages[g][ref.page()] = true;
+      }
+      // I6: what is still written is nobody else's.
+      if ((i + 1) * page_size_ > row.settled && (word.ref() != 1 || word.indexed())) {
+        Note(report, "row_shared_write", g, ref.page(), "block {} is being written, ref {} indexed {}", i, word.ref(), word.indexed());
+      }
+    }
+  }
+  // I7, for the window groups too while the row holds the page.
+  if (row.node != kNoNode) {
+    if (!index_.live(row.node) || index_.depth(row.node) != row.indexed || row.indexed > blocks) {
+      Note(report, "row_node", 0, 0, "node {} for {} indexed blocks", row.node.v, row.indexed);
+    } else {
+      NodeId n = row.node;
+      for (uint32_t i = row.indexed; i > 0; --i, n = index_.parent(n)) {
+        for (size_t g = 0; g < groups(); ++g) {
+          if (i - 1 >= row.blocks_in(g)) continue;
+          const PageRef& mine = row.at(g, i - 1);
+          if (mine && !index_.ref(n, g).Names(mine)) {
+            Note(report, "row_node_page", g, mine.page(), "block {} differs from its node {}", i - 1, n.v);
+            report->suspect_pages[g][mine.page()] = true;
+          }
+        }
+      }
+    }
+  }
+  if (report->count != before) report->suspect_rows.push_back(const_cast<SeqRow*>(&row));
+}
+
+AuditReport Ledger::Audit() const {
+  AuditReport report;
+  std::vector<std::vector<uint32_t>> row_refs, node_refs;
+  for (const Arena& arena : arenas_) {
+    row_refs.emplace_back(arena.size());
+    node_refs.emplace_back(arena.size());
+    report.suspect_pages.emplace_back(arena.size());
+  }
+  for (const SeqRow* row : rows_) AuditRow(*row, &report, &row_refs);
+  for (uint32_t v = 0; v < index_.slab_size(); ++v) {
+    const NodeId n(v);
+    if (!index_.live(n)) continue;
+    bool any = false;
+    for (size_t g = 0; g < groups(); ++g) {
+      const PageRef& ref = index_.ref(n, g);
+      if (!ref) {
+        if (windows_[g] == 0 && index_.depth(n) > 0) Note(&report, "node_without_page", g, 0, "node {}", v);
+        continue;
+      }
+      any = true;
+      if (ref.id().group() != g || ref.page() >= arenas_[g].size()) {
+        Note(&report, "node_foreign_page", g, ref.page(), "node {}", v);
+        continue;
+      }
+      if (node_refs[g][ref.page()]++ > 0) Note(&report, "page_in_two_nodes", g, ref.page(), "node {}", v);  // I5
+      if (index_.owner(g, ref.page()) != n) Note(&report, "owner", g, ref.page(), "node {} has it, owner says {}", v, index_.owner(g, ref.page()).v);
+      const StateWord word = arenas_[g].word(ref.page());
+      if (!arenas_[g].Live(ref) || !word.indexed()) {
+        Note(&report, "node_stale", g, ref.page(), "node {} names generation {}, page has kind {} indexed {} generation {}", v, ref.generation(),
+             static_cast<int>(word.kind()), word.indexed(), word.generation());
+        report.suspect_pages[g][ref.page()] = true;
+      }
+      const bool evictable = word.ref() == 1 && (windows_[g] != 0 || index_.children(n) == 0);
+      if (evictable != index_.in_heap(n, g)) Note(&report, "eviction_order", g, ref.page(), "node {} evictable {}", v, evictable);
+      // I8: below an index-only full page everything is index-only.
+      if (windows_[g] == 0 && index_.depth(n) > 1) {
+        const PageRef& up = index_.ref(index_.parent(n), g);
+        if (up && word.ref() > 1 && arenas_[g].word(up.page()).ref() == 1) Note(&report, "closure", g, ref.page(), "node {} is in use, its parent is not", v);
+      }
+    }
+    if (!any && index_.children(n) == 0 && index_.pins(n) == 0) Note(&report, "node_empty", 0, 0, "node {}", v);
+  }
+  for (size_t g = 0; g < groups(); ++g) {
+    const Arena& arena = arenas_[g];
+    if (!arena.PartitionHolds()) Note(&report, "partition", g, 0, "kinds do not partition the pages");                 // I13
+    if (arena.refs_fingerprint() != tallies_[g].rows + tallies_[g].index) Note(&report, "refs", g, 0, "references differ from rows and index");
+    if (!arena.FreeListHolds()) Note(&report, "free_list", g, 0, "{} listed, {} free", arena.free_listed(), arena.count(PageKind::kFree));  // I2
+    uint32_t evictable = 0;
+    for (uint32_t p = 0; p < arena.size(); ++p) {
+      const StateWord word = arena.word(p);
+      const uint32_t named = row_refs[g][p] + node_refs[g][p];
+      bool ok = word.ref() == named && word.indexed() == (node_refs[g][p] > 0) && word.io_pin() == 0;  // I3
+      switch (word.kind()) {                                                                            // I1
+        case PageKind::kFree: ok = ok && word.ref() == 0 && p < arena.limit(); break;
+        case PageKind::kHeld: ok = ok && word.ref() > 0; break;
+        case PageKind::kRetiring:
+        case PageKind::kUnbacked: ok = ok && word.ref() == 0 && p >= arena.limit(); break;
+        case PageKind::kQuarantined: break;
+        default: ok = false;
+      }
+      evictable += word.kind() == PageKind::kHeld && word.indexed() && word.ref() == 1;
+      if (!ok) {
+        Note(&report, "page_state", g, p, "kind {} ref {} indexed {} io {}, named by {} row entries and {} nodes", static_cast<int>(word.kind()),
+             word.ref(), word.indexed(), word.io_pin(), row_refs[g][p], node_refs[g][p]);
+        report.suspect_pages[g][p] = true;
+      }
+    }
+    if (evictable != arena.evictable()) Note(&report, "evictable", g, 0, "{} counted, {} kept", evictable, arena.evictable());
+  }
+  return report;
+}
+
+void Ledger::UnindexSubtree(NodeId top) {
+  // Rows on it leave first: they pin their node.
+  for (SeqRow* row : rows_) {
+    for (NodeId n = row->node; n != kNoNode; n = index_.parent(n)) {
+      if (n != top) continue;
+      Leave(row);
+      break;
+    }
+  }
+  if (!index_.live(top)) return;
+  // Deepest first, so that every full page is given back as a leaf's.
+  std::vector<NodeId> order{top};
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (NodeId c = index_.first_child(order[i]); c != kNoNode; c = index_.next_sibling(c)) order.push_back(c);
+  }
+  for (size_t i = order.size(); i > 0; --i) {
+    for (size_t g = groups(); g > 0; --g) index_.Release(order[i - 1], g - 1);
+    if (index_.live(order[i - 1])) index_.RemoveIfEmpty(order[i - 1]);
+  }
+}
+
+void Ledger::Unindex(PageId page) {
+  const NodeId owner = index_.owner(page.group(), page.page());
+  if (owner != kNoNode) UnindexSubtree(owner);
+}
+
+void Ledger::UnindexRow(SeqRow* row, uint32_t from) {
+  if (row->node == kNoNode || row->indexed <= from) return;
+  NodeId n = row->node;
+  while (index_.depth(n) > from + 1) n = index_.parent(n);
+  UnindexSubtree(n);
+}
+
+void Ledger::ResetIndex() {
+  for (SeqRow* row : rows_) Leave(row);
+  std::vector<NodeId> tops;
+  for (const auto& [salt, root] : index_.roots()) {
+    for (NodeId c = index_.first_child(root); c != kNoNode; c = index_.next_sibling(c)) tops.push_back(c);
+  }
+  for (NodeId top : tops) UnindexSubtree(top);
+}
+
+void Ledger::Forget(SeqRow* row) {
+  row->ForgetAll();
+  const auto it = std::find(rows_.begin(), rows_.end(), row);
+  if (it != rows_.end()) rows_.erase(it);
+}
+
+void Ledger::RebuildFromRows(const std::vector<std::vector<bool>>& quarantine) {
+  index_.ForgetAll();
+  for (SeqRow* row : rows_) {
+    row->node = kNoNode;
+    row->indexed = 0;
+    row->RewriteMirror();
+  }
+  for (size_t g = 0; g < groups(); ++g) {
+    std::vector<uint32_t> refs(arenas_[g].size()), generations(arenas_[g].size());
+    tallies_[g] = {};
+    for (const SeqRow* row : rows_) {
+      for (uint32_t i = 0; i < row->blocks_in(g); ++i) {
+        const PageRef& ref = row->at(g, i);
+        if (!ref) continue;
+        refs[ref.page()]++;
+        generations[ref.page()] = ref.generation();
+        tallies_[g].rows += arenas_[g].Hash(ref.page());
+      }
+    }
+    std::vector<bool> unowned(arenas_[g].size());
+    for (uint32_t p = 0; p < arenas_[g].size(); ++p) unowned[p] = quarantine[g][p] && refs[p] == 0;
+    arenas_[g].Rebuild(refs, generations, unowned);
+    arenas_[g].events().clear();
+  }
+}
+
+}  // namespace holdfast::kv
