@@ -1,0 +1,148 @@
+#include "supervisor/incident.h"
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "proto/base/log.h"
+
+namespace holdfast::supervisor {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  AppendJsonEscaped(text, &out);
+  out.push_back('"');
+  return out;
+}
+
+std::string List(const std::vector<std::string>& items) {
+  std::string out = "[";
+  for (size_t i = 0; i < items.size(); ++i) out += (i == 0 ? "" : ", ") + Quoted(items[i]);
+  return out + "]";
+}
+
+std::string Json(const IncidentInput& in) {
+  const Loss& l = in.loss;
+  std::string out = "{\n";
+  const auto text = [&out](std::string_view key, std::string_view value) { out += fmt::format("  \"{}\": {},\n", key, Quoted(value)); };
+  const auto number = [&out](std::string_view key, auto value) { out += fmt::format("  \"{}\": {},\n", key, value); };
+  text("cause", LossCauseName(l.cause));
+  text("phase", l.phase);
+  text("detail", l.detail);
+  text("exit", l.exit_known ? ToText(l.exit) : "not known");
+  number("generation", l.generation.v);
+  number("rank", l.rank.v);
+  number("last_step", l.last_step);
+  number("unix_ms", in.unix_ms);
+  number("safe_profile", l.safe_profile);
+  text("worker_message", in.failure_message);
+  text("version", in.version);
+  out += fmt::format("  \"findings\": {},\n", List(in.findings));
+  out += fmt::format("  \"requests_in_flight\": {},\n", List(in.requests));
+  out += fmt::format("  \"command_line\": {}\n}}\n", List(in.command_line));
+  return out;
+}
+
+uint64_t BytesOf(const fs::path& folder) {
+  uint64_t total = 0;
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(folder, ec)) {
+    const auto n = entry.file_size(ec);
+    if (!ec) total += n;
+  }
+  return total;
+}
+
+std::vector<fs::path> Bundles(const std::string& folder) {
+  std::vector<fs::path> out;
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(folder, ec)) {
+    if (entry.is_directory(ec)) out.push_back(entry.path());
+  }
+  std::sort(out.begin(), out.end());  // the names begin with the time
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<IncidentSummary> IncidentStore::Write(const IncidentInput& in) {
+  const std::time_t seconds = static_cast<std::time_t>(in.unix_ms / 1000);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  IncidentSummary summary;
+  summary.id = fmt::format("{:04}{:02}{:02}T{:02}{:02}{:02}.{:03}Z-g{:04}-r{}-{}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                           utc.tm_hour, utc.tm_min, utc.tm_sec, in.unix_ms % 1000, in.loss.generation.v, in.loss.rank.v,
+                           LossCauseName(in.loss.cause));
+  summary.path = folder_ + "/" + summary.id;
+  summary.unix_ms = in.unix_ms;
+  summary.generation = in.loss.generation.v;
+  summary.rank = in.loss.rank.v;
+  summary.cause = std::string(LossCauseName(in.loss.cause));
+  summary.phase = in.loss.phase;
+  summary.detail = in.loss.detail;
+  // Listed whether or not the disk takes it: S8 survives a full disk as far as it can.
+  written_.push_back(summary);
+  if (written_.size() > options_.max_bundles) written_.erase(written_.begin());
+
+  std::error_code ec;
+  fs::create_directories(summary.path, ec);
+  if (ec) return absl::UnavailableError(fmt::format("cannot make {}: {}", summary.path, ec.message()));
+  fs::permissions(folder_, fs::perms::owner_all, ec);
+  bool ok = true;
+  const auto put = [&](const std::string& name, const std::string& content) {
+    std::ofstream file(summary.path + "/" + name, std::ios::binary);
+    file << content;
+    file.flush();
+    ok = ok && file.good();
+  };
+  put("incident.json", Json(in));
+  for (size_t r = 0; r < in.log_lines.size(); ++r) {
+    std::string content;
+    for (const std::string& line : in.log_lines[r]) content += line + "\n";
+    put(fmt::format("log-r{}.txt", r), content);
+  }
+  for (size_t r = 0; r < in.flight_records.size(); ++r) {
+    const auto bytes = fs::file_size(in.flight_records[r], ec);
+    if (ec || bytes > options_.max_flight_bytes) continue;
+    fs::rename(in.flight_records[r], summary.path + fmt::format("/flight-r{}.bin", r), ec);
+  }
+  Trim();
+  if (!ok) return absl::UnavailableError(fmt::format("cannot write all of {}: disk full?", summary.path));
+  return summary;
+}
+
+void IncidentStore::Trim() const {
+  std::vector<fs::path> bundles = Bundles(folder_);
+  std::vector<uint64_t> bytes;
+  uint64_t total = 0;
+  for (const fs::path& b : bundles) total += bytes.emplace_back(BytesOf(b));
+  for (size_t i = 0; i + 1 < bundles.size(); ++i) {  // the newest stays in any case
+    if (bundles.size() - i <= options_.max_bundles && total <= options_.max_total_bytes) break;
+    std::error_code ec;
+    fs::remove_all(bundles[i], ec);
+    total -= bytes[i];
+  }
+}
+
+std::vector<IncidentSummary> IncidentStore::List(size_t limit) const {
+  std::vector<IncidentSummary> out(written_.rbegin(), written_.rend());
+  const std::vector<fs::path> bundles = Bundles(folder_);
+  for (auto it = bundles.rbegin(); it != bundles.rend(); ++it) {
+    const std::string id = it->filename().string();
+    if (std::any_of(out.begin(), out.end(), [&](const IncidentSummary& s) { return s.id == id; })) continue;
+    IncidentSummary summary;
+    summary.id = id;
+    summary.path = it->string();
+    out.push_back(summary);
+  }
+  if (out.size() > limit) out.resize(limit);
+  return out;
+}
+
+}  // namespace holdfast::supervisor

@@ -1,0 +1,33 @@
+#pragma once
+// The notify protocol of systemd (sd_notify(3)), spoken directly: a datagram to $NOTIFY_SOCKET. Without that variable nothing is sent.
+#include <string>
+
+#include "proto/base/clock.h"
+
+namespace holdfast::supervisor {
+
+class SystemdNotify {
+ public:
+  // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
+  static SystemdNotify FromEnvironment();
+  SystemdNotify() = default;
+  SystemdNotify(std::string socket, Duration watchdog) : socket_(std::move(socket)), watchdog_(watchdog) {}
+
+  void Ready(const std::string& status) const { Send("READY=1\nSTATUS=" + status); }
+  void Status(const std::string& status) const { Send("STATUS=" + status); }
+  void Stopping(const std::string& status) const { Send("STOPPING=1\nSTATUS=" + status); }
+  void ExtendTimeout(Duration d) const;
+  void Watchdog() const { Send("WATCHDOG=1"); }
+
+  // Half the interval systemd asked for; zero = no watchdog.
+  Duration watchdog_period() const { return watchdog_ / 2; }
+  bool enabled() const { return !socket_.empty(); }
+
+ private:
+  void Send(const std::string& message) const;
+
+  std::string socket_;  // a path, or an abstract name that begins with '@'
+  Duration watchdog_{};
+};
+
+}  // namespace holdfast::supervisor
