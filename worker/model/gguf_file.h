@@ -93,6 +93,9 @@ class GgufFile {
 
   // Copies `bytes` bytes of the tensor from `offset` on. kDataLoss when the file has become shorter.
   absl::Status Read(const GgufTensor& tensor, uint64_t offset, uint64_t bytes, std::byte* dst) const;
+  // kDataLoss when a part's size or modification time is no longer what it was at Open: what was read since may be a mixture.
+  absl::Status Unchanged() const;
+  uint64_t modified() const;  // a number over the parts' modification times: changes when a file is rewritten in place
   // Advises the kernel that the tensor will be read soon. Never fails.
   void Prefetch(const GgufTensor& tensor) const;
 
@@ -104,7 +107,8 @@ class GgufFile {
   friend class GgufParser;
   struct Part;
   GgufFile();
-  static absl::Status Load(GgufFile* file);
+  static absl::StatusOr<std::unique_ptr<Part>> OpenPart(const std::string& path);
+  absl::Status OpenOtherParts();
 
   std::string path_;
   std::vector<std::unique_ptr<Part>> parts_;
@@ -113,6 +117,9 @@ class GgufFile {
   std::vector<GgufTensor> tensors_;
   absl::flat_hash_map<std::string, size_t> tensor_index_;
 };
+
+// s in quotes, unprintable bytes escaped and cut after 100 bytes: for messages about untrusted names.
+std::string Quoted(std::string_view s);
 
 // "{576, 49152}": dims as error messages print them, fastest first.
 std::string DimsText(std::span<const int64_t> dims);

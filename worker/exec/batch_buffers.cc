@@ -1,0 +1,38 @@
+#include "worker/exec/batch_buffers.h"
+
+#include "proto/base/check.h"
+
+namespace holdfast::exec {
+
+const kernels::Batch& BatchBuffers::Fill(const sched::StepPlan& plan, const model::KvPlan& kv, int64_t vocab) {
+  tokens_.clear();
+  positions_.clear();
+  sequences_.clear();
+  logit_rows_.clear();
+  tables_.resize(kv.groups.size());
+  groups_.resize(kv.groups.size());
+  for (auto& t : tables_) t.clear();
+  for (const sched::StepEntry& e : plan.entries) {
+    HF_CHECKF(!e.tokens.empty(), "request {} has an empty share of step {}", e.request.v, plan.step.v);
+    HF_CHECKF(e.tables.size() == kv.groups.size(), "request {}: {} block tables for {} groups", e.request.v, e.tables.size(), kv.groups.size());
+    const int32_t first = static_cast<int32_t>(tokens_.size());
+    for (size_t i = 0; i < e.tokens.size(); ++i) {
+      HF_CHECKF(e.tokens[i] < vocab, "request {}: token {} of a vocabulary of {}", e.request.v, e.tokens[i], vocab);
+      tokens_.push_back(e.tokens[i]);
+      positions_.push_back(static_cast<int32_t>(e.start + i));
+      if (e.prompt_logprobs || (e.sample && i + 1 == e.tokens.size())) logit_rows_.push_back(first + static_cast<int32_t>(i));
+    }
+    sequences_.push_back({first, static_cast<int32_t>(e.tokens.size()), static_cast<int32_t>(e.start)});
+    for (size_t g = 0; g < tables_.size(); ++g) tables_[g].push_back(e.tables[g]);
+  }
+  for (size_t g = 0; g < tables_.size(); ++g) groups_[g] = {tables_[g], static_cast<int32_t>(kv.groups[g].window)};
+  batch_.tokens = tokens_;
+  batch_.positions = positions_;
+  batch_.sequences = sequences_;
+  batch_.groups = groups_;
+  batch_.logit_rows = logit_rows_;
+  batch_.page_size = kv.page_size;
+  return batch_;
+}
+
+}  // namespace holdfast::exec

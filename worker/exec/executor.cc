@@ -1,0 +1,147 @@
+#include "worker/exec/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "proto/base/check.h"
+#include "proto/base/fault.h"
+#include "proto/base/status_wire.h"
+
+namespace holdfast::exec {
+namespace {
+
+uint64_t NowUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+void SamplingTable::Add(RequestId request, SamplingParams params, std::vector<TokenId> prompt) {
+  std::sort(params.stop_tokens.begin(), params.stop_tokens.end());
+  entries_.insert_or_assign(request, Entry{std::move(params), std::move(prompt)});
+}
+
+void SamplingTable::Remove(RequestId request) { entries_.erase(request); }
+
+const SamplingTable::Entry* SamplingTable::Find(RequestId request) const {
+  const auto it = entries_.find(request);
+  return it == entries_.end() ? nullptr : &it->second;
+}
+
+Executor::Executor(kernels::Ops* ops, std::unique_ptr<model::Model> model, const ExecutorOptions& options)
+    : ops_(ops), model_(std::move(model)), options_(options), sampler_(model_->hparams().vocab), recorder_(options.flight_records) {}
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(kernels::Ops* ops, std::unique_ptr<model::Model> model, const model::KvPlan& plan,
+                                                           const kv::CacheShape& cache, const KvStorageOptions& storage,
+                                                           const ExecutorOptions& options) {
+  HF_CHECK(options.max_logit_rows > 0 && options.max_step_tokens > 0);
+  std::unique_ptr<Executor> executor(new Executor(ops, std::move(model), options));
+  HF_ASSIGN_OR_RETURN(executor->storage_, KvStorage::Create(plan, cache, storage));
+  executor->model_->Reserve(*ops, options.max_step_tokens);
+  const int64_t vocab = executor->model_->hparams().vocab;
+  executor->logits_ = ops->Allocate(static_cast<int64_t>(options.max_logit_rows) * vocab * static_cast<int64_t>(sizeof(float)));
+  executor->host_row_.resize(vocab);
+  return executor;
+}
+
+absl::StatusOr<const ExecResult*> Executor::Run(const sched::StepPlan& plan, const SamplingTable& table) {
+  const uint64_t start = NowUs();
+  result_ = ExecResult();
+  result_.result.step = plan.step;
+  for (const sched::StepEntry& e : plan.entries) {
+    const bool decode = e.sample && e.tokens.size() == 1 && e.start >= e.prompt_tokens;
+    (decode ? result_.decode_tokens : result_.prefill_tokens) += static_cast<uint32_t>(e.tokens.size());
+  }
+  StepRecord& record = recorder_.Begin();
+  record.step = plan.step.v;
+  record.digest = plan.digest;
+  record.started_us = start;
+  record.entries = static_cast<uint32_t>(plan.entries.size());
+  record.prefill_tokens = result_.prefill_tokens;
+  record.decode_tokens = result_.decode_tokens;
+  for (size_t i = 0; i < plan.entries.size() && i < StepRecord::kRequests; ++i) {
+    const sched::StepEntry& e = plan.entries[i];
+    record.shares[i] = {e.request.v, e.start, static_cast<uint32_t>(e.tokens.size()), UINT32_MAX};
+  }
+  if (FaultPoint("exec.step")) return absl::InternalError("fault point exec.step");
+  const kernels::Batch& batch = batch_.Fill(plan, storage_->plan(), model_->hparams().vocab);
+  model_->Forward(*ops_, batch, storage_->view());
+  HF_RETURN_IF_ERROR(Sampling(plan, table));
+  result_.step_us = static_cast<uint32_t>(NowUs() - start);
+  record.step_us = std::max(1u, result_.step_us);
+  record.failed = static_cast<uint32_t>(result_.failures.size());
+  size_t next = 0;
+  for (size_t i = 0; i < plan.entries.size(); ++i) {
+    if (!plan.entries[i].sample) continue;
+    if (i < StepRecord::kRequests) record.shares[i].token = result_.result.sampled[next].token;
+    ++next;
+  }
+  return &result_;
+}
+
+absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable& table) {
+  wanted_.clear();
+  for (uint32_t i = 0; i < plan.entries.size(); ++i) {
+    const sched::StepEntry& e = plan.entries[i];
+    const int32_t first = batch_.first_row(i);
+    const SamplingTable::Entry* entry = table.Find(e.request);
+    if (entry == nullptr && (e.sample || e.prompt_logprobs)) {
+      return absl::InternalError(fmt::format("step {}: request {} has no sampling parameters", plan.step.v, e.request.v));
+    }
+    for (uint32_t r = 0; r < e.tokens.size(); ++r) {
+      const uint32_t position = e.start + r;
+      const bool last = r + 1 == e.tokens.size();
+      // Row p scores prompt token p + 1; the row of the last prompt token has none to score.
+      const bool score = e.prompt_logprobs && size_t{position} + 1 < entry->prompt.size();
+      if (score || (e.sample && last)) wanted_.push_back({first + static_cast<int32_t>(r), i, e.sample && last, position});
+    }
+  }
+  const int64_t vocab = model_->hparams().vocab;
+  StepLogprobs* prompt = nullptr;
+  for (size_t begin = 0; begin < wanted_.size(); begin += options_.max_logit_rows) {
+    const size_t n = std::min<size_t>(options_.max_logit_rows, wanted_.size() - begin);
+    rows_.clear();
+    for (size_t i = 0; i < n; ++i) rows_.push_back(wanted_[begin + i].row);
+    const kernels::Mat tile(logits_.as<float>(), static_cast<int64_t>(n), vocab);
+    model_->Logits(*ops_, rows_, tile);
+    ops_->Sync();
+    for (size_t i = 0; i < n; ++i) {
+      const WantedRow& w = wanted_[begin + i];
+      const sched::StepEntry& e = plan.entries[w.entry];
+      const SamplingTable::Entry& entry = *table.Find(e.request);
+      ops_->CopyToHost(reinterpret_cast<std::byte*>(host_row_.data()), reinterpret_cast<const std::byte*>(tile.row(static_cast<int64_t>(i))),
+                       vocab * static_cast<int64_t>(sizeof(float)));
+      ops_->Sync();
+      if (e.prompt_logprobs && size_t{w.position} + 1 < entry.prompt.size()) {
+        Sample s = sampler_.Score(host_row_, entry.prompt[w.position + 1], entry.params.top_logprobs);
+        if (prompt == nullptr || prompt->request != e.request || !prompt->prompt) {
+          result_.logprobs.push_back({e.request, true, w.position + 1, {}, {}});
+          prompt = &result_.logprobs.back();
+        }
+        prompt->tokens.push_back({s.token, s.logprob});
+        prompt->top.push_back(std::move(s.top));
+        if (s.failed) result_.failures.push_back(fmt::format("request {}: prompt position {}: {}", e.request.v, w.position, s.why));
+      }
+      if (!w.sample) continue;
+      Sample s = sampler_.Draw(host_row_, entry.params, e.history, e.prompt_tokens);
+      sched::SampledToken token;
+      token.request = e.request;
+      token.token = s.token;
+      token.failed = s.failed || FaultPoint("exec.sample");
+      token.is_stop = !s.failed && std::binary_search(entry.params.stop_tokens.begin(), entry.params.stop_tokens.end(), s.token);
+      if (token.failed) {
+        result_.failures.push_back(fmt::format("request {}: position {}: {}", e.request.v, w.position, s.failed ? s.why : "fault point exec.sample"));
+      } else if (entry.params.logprobs) {
+        result_.logprobs.push_back({e.request, false, w.position + 1, {{s.token, s.logprob}}, {}});
+        result_.logprobs.back().top.push_back(std::move(s.top));
+        prompt = nullptr;
+      }
+      result_.result.sampled.push_back(token);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast::exec
