@@ -1,0 +1,186 @@
+#include "frontend/api/handlers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "frontend/api/error_reply.h"
+#include "frontend/api/http_sinks.h"
+#include "frontend/api/json_out.h"
+#include "frontend/generation_errors.h"
+#include "frontend/model_view.h"
+
+namespace holdfast::api {
+namespace {
+
+http::Response Json(std::string body) {
+  http::Response response;
+  response.body = std::move(body);
+  return response;
+}
+
+}  // namespace
+
+Api::Api(const GenerationContext& context, AdminClient& admin, ApiOptions options)
+    : context_(context), admin_(admin), options_(std::move(options)) {}
+
+void Api::Install(Router* router) {
+  const auto add = [&](const char* method, const char* path, Audience audience, http::Handler handler) -> RouteEntry {
+    RouteEntry entry;
+    entry.method = method;
+    entry.path = path;
+    entry.audience = audience;
+    entry.handler = std::move(handler);
+    return entry;
+  };
+  for (const auto& [path, route] : {std::pair{"/v1/chat/completions", Route::kChat}, std::pair{"/v1/completions", Route::kCompletions}}) {
+    RouteEntry entry = add("POST", path, Audience::kPublic, [this, route = route](const Exchange& exchange) { Generate(route, exchange); });
+    entry.generates = true;
+    router->Add(std::move(entry));
+  }
+  router->Add(add("GET", "/v1/models", Audience::kPublic, [this](const Exchange& exchange) { Models(exchange); }));
+  RouteEntry model = add("GET", "/v1/models/{id}", Audience::kPublic, nullptr);
+  model.handler = [this](const Exchange& exchange) {
+    OneModel(exchange, exchange->request().path.substr(std::string_view("/v1/models/").size()));
+  };
+  router->Add(std::move(model));
+  router->Add(add("POST", "/tokenize", Audience::kPublic, [this](const Exchange& exchange) { Tokenize(exchange); }));
+  router->Add(add("POST", "/detokenize", Audience::kPublic, [this](const Exchange& exchange) { Detokenize(exchange); }));
+
+  const auto open = [&](const char* path, void (Api::*method)(const Exchange&) const) {
+    RouteEntry entry = add("GET", path, Audience::kEveryone, [this, method](const Exchange& exchange) { (this->*method)(exchange); });
+    entry.open = true;
+    entry.quiet = true;
+    router->Add(std::move(entry));
+  };
+  for (const char* path : {"/livez", "/health/live", "/v2/health/live"}) open(path, &Api::Live);
+  for (const char* path : {"/readyz", "/health", "/health/ready", "/v2/health/ready"}) open(path, &Api::Ready);
+
+  RouteEntry metrics = add("GET", "/metrics", Audience::kAdmin, [this](const Exchange& exchange) { Metrics(exchange); });
+  metrics.open = true;  // numbers only; scrapers rarely hold keys, and the listener is not the public one
+  metrics.quiet = true;
+  router->Add(std::move(metrics));
+  router->Add(add("GET", "/v1/cache/status", Audience::kAdmin, [this](const Exchange& exchange) { CacheStatus(exchange); }));
+  router->Add(add("POST", "/v1/cache/resize", Audience::kAdmin, [this](const Exchange& exchange) { CacheResize(exchange); }));
+  router->Add(add("GET", "/v1/requests", Audience::kAdmin, [this](const Exchange& exchange) { Requests(exchange); }));
+  router->Add(add("GET", "/v1/incidents", Audience::kAdmin, [this](const Exchange& exchange) { Incidents(exchange); }));
+
+  RouteEntry root = add("GET", "/", Audience::kEveryone, [](const Exchange& exchange) {
+    http::Response response;
+    response.content_type = "text/plain; charset=utf-8";
+    response.body =
+        "Holdfast, an LLM inference server.\n\n"
+        "POST /v1/chat/completions   OpenAI chat, streamed or not\n"
+        "POST /v1/completions        OpenAI completions, text or token ids\n"
+        "GET  /v1/models             the model\n"
+        "POST /tokenize, /detokenize\n"
+        "GET  /livez                 this process\n"
+        "GET  /readyz, /health       the engine\n"
+        "On the admin listener: GET /metrics, /v1/cache/status, /v1/requests, /v1/incidents; POST /v1/cache/resize\n";
+    exchange->Send(std::move(response));
+  });
+  root.open = true;
+  root.quiet = true;
+  router->Add(std::move(root));
+}
+
+std::unique_ptr<ApiError> Api::RefuseNow() const {
+  if (draining_) return std::make_unique<ApiError>(Draining());
+  const Instant now = context_.loop.Now();
+  const EngineState& state = context_.state;
+  if (!state.ready()) return std::make_unique<ApiError>(NotReady(state.state(), state.reason(), state.lease().retry_after_seconds(now)));
+  const proto::HealthStatement& statement = *state.lease().statement();
+  if (!statement.accepting()) {
+    return std::make_unique<ApiError>(Unavailable("The engine takes no new requests now", state.lease().retry_after_seconds(now)));
+  }
+  return nullptr;
+}
+
+std::string Api::ModelId() const {
+  if (!options_.served_model_name.empty()) return options_.served_model_name;
+  const auto model = context_.state.model();
+  return model ? model->name() : std::string();
+}
+
+ResponseHead Api::MakeHead(const ValidRequest& request) const {
+  ResponseHead head;
+  head.route = request.route;
+  head.id = NewResponseId(request.route);
+  head.created = context_.loop.UnixMillis() / 1000;
+  head.model = ModelId();
+  const auto model = context_.state.model();
+  head.fingerprint = "fp_" + (model ? model->fingerprint().substr(0, 12) : std::string("none"));
+  head.logprobs = request.sampling.logprobs;
+  head.top_logprobs = request.sampling.top_logprobs;
+  head.usage_chunk = request.stream && request.include_usage;
+  return head;
+}
+
+std::shared_ptr<Generation> Api::Start(ValidRequest request, std::string trace_id, std::unique_ptr<GenerationSink> sink) {
+  auto generation = StartGeneration(context_, std::move(request), std::move(trace_id), std::move(sink));
+  generations_.Add(generation);
+  return generation;
+}
+
+void Api::Generate(Route route, const Exchange& exchange) {
+  // The gate saw the headers some time ago: the body may have taken a while.
+  if (const auto error = RefuseNow()) return exchange->Send(ErrorResponse(*error));
+  auto parsed = Parse(route, exchange->request().body);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return exchange->Send(ErrorResponse(*error));
+  ValidRequest& request = std::get<ValidRequest>(parsed);
+  const uint32_t choices = request.n * (route == Route::kChat ? 1 : static_cast<uint32_t>(request.prompts.size()));
+  if (choices > options_.max_choices) {
+    return exchange->Send(ErrorResponse(Refused(
+        fmt::format("{} prompts times n = {} are {} choices; at most {} in a request", request.prompts.size(), request.n, choices,
+                    options_.max_choices),
+        "n")));
+  }
+  ResponseHead head = MakeHead(request);
+  std::unique_ptr<GenerationSink> sink = request.stream ? MakeStreamSink(exchange, std::move(head), choices, request.include_usage)
+                                                        : MakeBodySink(exchange, std::move(head), choices);
+  const auto generation = Start(std::move(request), exchange->request().request_id, std::move(sink));
+  exchange->OnClosed([weak = std::weak_ptr(generation)] {
+    if (const auto alive = weak.lock()) alive->Cancel();
+  });
+}
+
+std::string Api::ModelObject() const {
+  const auto model = context_.state.model();
+  const uint32_t limit = context_.state.lease().limits().max_seq_len();
+  JsonOut out;
+  out.Begin('{').Member("id", ModelId()).Member("object", "model").Member("created", 0).Member("owned_by", "holdfast");
+  if (model) {
+    const uint32_t context = limit ? limit : model->context_length();
+    out.Member("max_model_len", context).Member("context_length", context);
+    out.Key("meta")
+        .Begin('{')
+        .Member("name", model->name())
+        .Member("architecture", model->architecture())
+        .Member("n_params", model->parameter_count())
+        .Member("size", model->file_bytes())
+        .Member("n_vocab", model->vocab_size())
+        .Member("n_ctx_train", model->context_length())
+        .Member("quantization", model->quantization())
+        .End('}');
+  }
+  out.End('}');
+  return out.Take();
+}
+
+void Api::Models(const Exchange& exchange) const {
+  const bool any = !ModelId().empty();
+  exchange->Send(Json(R"({"object":"list","data":[)" + (any ? ModelObject() : std::string()) + "]}"));
+}
+
+void Api::OneModel(const Exchange& exchange, const std::string& id) const {
+  if (!id.empty() && id == ModelId()) return exchange->Send(Json(ModelObject()));
+  ApiError error;
+  error.status = 404;
+  error.param = "model";
+  error.code = "model_not_found";
+  error.message = fmt::format("The model '{}' does not exist; GET /v1/models lists what is served", id.substr(0, 200));
+  exchange->Send(ErrorResponse(error));
+}
+
+}  // namespace holdfast::api

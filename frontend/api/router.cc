@@ -1,0 +1,258 @@
+#include "frontend/api/router.h"
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "frontend/api/error_reply.h"
+#include "frontend/api/metrics.h"
+#include "proto/base/log.h"
+
+namespace holdfast::api {
+namespace {
+
+std::string Digest(std::string_view text) {
+  std::string out(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), reinterpret_cast<unsigned char*>(out.data()));
+  return out;
+}
+
+std::string Lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  return out;
+}
+
+std::string_view Trim(std::string_view s) {
+  while (!s.empty() && (s.front() == ' ' || s.front() == '\t')) s.remove_prefix(1);
+  while (!s.empty() && (s.back() == ' ' || s.back() == '\t' || s.back() == '\r')) s.remove_suffix(1);
+  return s;
+}
+
+// application/json, with UTF-8 as the only charset. No Content-Type at all is taken for JSON: curl's users forget it, browsers cannot.
+bool IsJson(std::string_view content_type) {
+  if (content_type.empty()) return true;
+  const std::string lower = Lower(content_type);
+  const std::string_view type = Trim(std::string_view(lower).substr(0, lower.find(';')));
+  if (type != "application/json" && !(type.substr(0, 12) == "application/" && type.size() > 17 && type.substr(type.size() - 5) == "+json")) {
+    return false;
+  }
+  const size_t charset = lower.find("charset=");
+  if (charset == std::string::npos) return true;
+  std::string_view value = std::string_view(lower).substr(charset + 8);
+  value = Trim(value.substr(0, value.find(';')));
+  if (value.size() >= 2 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
+  return value == "utf-8" || value == "utf8";
+}
+
+// Forwards to the server's exchange, counts and logs the answer, adds the CORS header.
+class ObservedExchange final : public http::Exchange {
+ public:
+  ObservedExchange(std::shared_ptr<http::Exchange> inner, const RouteEntry& entry, FrontendMetrics* metrics, std::string cors_origin)
+      : inner_(std::move(inner)), entry_(entry), metrics_(metrics), cors_origin_(std::move(cors_origin)), began_(Clock::Real().Now()) {}
+
+  ~ObservedExchange() override {
+    if (!answered_) Count(499);  // the client left before there was an answer
+  }
+
+  const http::Request& request() const override { return inner_->request(); }
+  void Send(http::Response response) override {
+    AddCors(&response.headers);
+    Count(response.status);
+    inner_->Send(std::move(response));
+  }
+  void StartStream(int status, std::vector<http::Header> headers, std::string content_type) override {
+    AddCors(&headers);
+    Count(status);
+    inner_->StartStream(status, std::move(headers), std::move(content_type));
+  }
+  void Write(std::string_view bytes) override { inner_->Write(bytes); }
+  void EndStream() override { inner_->EndStream(); }
+  void Abort() override { inner_->Abort(); }
+  bool started() const override { return inner_->started(); }
+  bool closed() const override { return inner_->closed(); }
+  size_t buffered_bytes() const override { return inner_->buffered_bytes(); }
+  void OnClosed(std::function<void()> callback) override { inner_->OnClosed(std::move(callback)); }
+
+ private:
+  void AddCors(std::vector<http::Header>* headers) const {
+    if (!cors_origin_.empty()) headers->push_back({"Access-Control-Allow-Origin", cors_origin_});
+  }
+  void Count(int code) {
+    if (std::exchange(answered_, true)) return;
+    metrics_->HttpRequest(entry_.path, code);
+    LogAt(entry_.quiet ? LogLevel::kDebug : LogLevel::kInfo,
+          {{"request", request().request_id}, {"route", entry_.path}, {"status", code}, {"ms", ToMillis(Clock::Real().Now() - began_)}},
+          "{} {}", request().method, entry_.path);
+  }
+
+  const std::shared_ptr<http::Exchange> inner_;
+  const RouteEntry& entry_;
+  FrontendMetrics* const metrics_;
+  const std::string cors_origin_;
+  const Instant began_;
+  bool answered_ = false;
+};
+
+bool Serves(const Listener& listener, Audience audience) {
+  switch (audience) {
+    case Audience::kPublic:
+      return listener.public_routes;
+    case Audience::kAdmin:
+      return listener.admin_routes;
+    case Audience::kEveryone:
+      return true;
+  }
+  return false;
+}
+
+bool PathMatches(const RouteEntry& entry, std::string_view path) {
+  constexpr std::string_view kTail = "{id}";
+  if (entry.path.size() < kTail.size() || entry.path.compare(entry.path.size() - kTail.size(), kTail.size(), kTail) != 0) {
+    return entry.path == path;
+  }
+  const std::string_view prefix = std::string_view(entry.path).substr(0, entry.path.size() - kTail.size());
+  return path.size() > prefix.size() && path.substr(0, prefix.size()) == prefix;
+}
+
+}  // namespace
+
+Router::Router(RouterOptions options, FrontendMetrics* metrics, std::function<std::unique_ptr<ApiError>()> refuse)
+    : options_(std::move(options)), metrics_(metrics), refuse_(std::move(refuse)) {}
+Router::~Router() = default;
+
+std::string Router::IdOf(const RouteEntry& entry, std::string_view path) { return std::string(path.substr(entry.path.size() - 4)); }
+
+Router::Found Router::Find(const http::Request& request, Listener listener) const {
+  Found found;
+  const std::string_view method = request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
+  for (const RouteEntry& entry : entries_) {
+    if (!Serves(listener, entry.audience) || !PathMatches(entry, request.path)) continue;
+    found.allow.push_back(entry.method);
+    if (entry.method == "GET") found.allow.push_back("HEAD");
+    if (entry.method == method || (request.method == "OPTIONS" && !found.entry)) found.entry = &entry;
+  }
+  return found;
+}
+
+bool Router::Authorised(const http::Request& request) const {
+  if (options_.keys.empty()) return true;
+  const std::string_view bearer = request.HeaderValue("authorization");
+  return KeyMatches(options_.keys, bearer.empty() ? request.HeaderValue("x-api-key") : bearer);
+}
+
+http::Response Router::Finish(const http::Request& request, std::string_view route, const ApiError& error) const {
+  metrics_->HttpRequest(route, error.status);
+  LogInfo({{"request", request.request_id}, {"route", route}, {"status", error.status}}, "{} refused: {}", request.method.substr(0, 16),
+          error.message);
+  http::Response response = ErrorResponse(error);
+  if (!options_.cors_origin.empty()) response.headers.push_back({"Access-Control-Allow-Origin", options_.cors_origin});
+  return response;
+}
+
+http::HeaderGate Router::Gate(Listener listener) {
+  return [this, listener](const http::Request& request) -> std::unique_ptr<http::Response> {
+    const auto refuse = [&](std::string_view route, const ApiError& error) {
+      return std::make_unique<http::Response>(Finish(request, route, error));
+    };
+    const Found found = Find(request, listener);
+    if (found.allow.empty()) {
+      ApiError error;
+      error.status = 404;
+      error.code = "not_found";
+      error.message = fmt::format("There is no {} here; GET / lists the routes", request.path.substr(0, 200));
+      return refuse("other", error);
+    }
+    std::string allow;
+    for (const std::string& method : found.allow) allow += method + ", ";
+    allow += "OPTIONS";
+    if (request.method == "OPTIONS") {
+      auto response = std::make_unique<http::Response>();
+      response->status = 204;
+      response->content_type.clear();
+      response->headers.push_back({"Allow", allow});
+      if (!options_.cors_origin.empty() && found.entry->audience != Audience::kAdmin) {
+        response->headers.push_back({"Access-Control-Allow-Origin", options_.cors_origin});
+        response->headers.push_back({"Access-Control-Allow-Methods", allow});
+        response->headers.push_back({"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Request-Id"});
+        response->headers.push_back({"Access-Control-Max-Age", "600"});
+      }
+      metrics_->HttpRequest(found.entry->path, 204);
+      return response;
+    }
+    if (!found.entry) {
+      ApiError error;
+      error.status = 405;
+      error.code = "method_not_allowed";
+      error.message = fmt::format("{} does not take {}; use {}", request.path.substr(0, 200), request.method.substr(0, 16), found.allow.front());
+      error.headers.emplace_back("Allow", allow);
+      return refuse("other", error);
+    }
+    const RouteEntry& entry = *found.entry;
+    if (!entry.open && !Authorised(request)) {
+      ApiError error;
+      error.status = 401;
+      error.type = "authentication_error";
+      error.code = "invalid_api_key";
+      error.message = "A valid key is needed: Authorization: Bearer KEY";
+      error.headers.emplace_back("WWW-Authenticate", "Bearer");
+      return refuse(entry.path, error);
+    }
+    if (entry.method == "POST" && !IsJson(request.HeaderValue("content-type"))) {
+      ApiError error;
+      error.status = 415;
+      error.code = "unsupported_media_type";
+      error.message = "The body must be JSON in UTF-8: Content-Type: application/json";
+      return refuse(entry.path, error);
+    }
+    if (entry.generates) {
+      if (const auto error = refuse_()) return refuse(entry.path, *error);
+    }
+    return nullptr;
+  };
+}
+
+http::Handler Router::Dispatch(Listener listener) {
+  return [this, listener](std::shared_ptr<http::Exchange> exchange) {
+    const Found found = Find(exchange->request(), listener);
+    if (!found.entry) {
+      ApiError error;
+      error.status = 404;
+      error.code = "not_found";
+      error.message = "There is no such route; GET / lists them";
+      exchange->Send(ErrorResponse(error));
+      return;
+    }
+    const std::string cors = found.entry->audience == Audience::kAdmin ? std::string() : options_.cors_origin;
+    found.entry->handler(std::make_shared<ObservedExchange>(std::move(exchange), *found.entry, metrics_, cors));
+  };
+}
+
+bool KeyMatches(const std::vector<std::string>& keys, std::string_view given) {
+  given = Trim(given);
+  if (Lower(given.substr(0, 7)) == "bearer ") given = Trim(given.substr(7));
+  if (given.empty()) return false;
+  // Digests have one length and every key is compared: time tells neither the length nor which key came close.
+  const std::string digest = Digest(given);
+  int match = 0;
+  for (const std::string& key : keys) match |= CRYPTO_memcmp(digest.data(), Digest(key).data(), digest.size()) == 0;
+  return match != 0;
+}
+
+absl::StatusOr<std::vector<std::string>> ReadKeyFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(fmt::format("cannot read the key file {}", path));
+  std::vector<std::string> keys;
+  for (std::string line; std::getline(file, line);) {
+    const std::string_view key = Trim(line);
+    if (!key.empty() && key.front() != '#') keys.emplace_back(key);
+  }
+  if (keys.empty()) return absl::InvalidArgumentError(fmt::format("the key file {} has no key: one a line, # begins a comment", path));
+  return keys;
+}
+
+}  // namespace holdfast::api

@@ -1,0 +1,509 @@
+#include "frontend/generation.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "frontend/api/metrics.h"
+#include "frontend/choice.h"
+#include "frontend/generation_errors.h"
+#include "frontend/model_view.h"
+#include "proto/base/check.h"
+#include "proto/base/log.h"
+#include "proto/base/random.h"
+#include "proto/base/status_wire.h"
+#include "proto/engine.pb.h"
+
+namespace holdfast::api {
+namespace {
+
+constexpr Duration kMaxBackoff = std::chrono::seconds(1);
+
+struct PromptState {
+  PreparedPrompt prompt;
+  uint32_t max_tokens = 0;         // after clamping; 0 = only the echo is wanted
+  uint64_t fingerprint = 0;
+  uint32_t cached = 0;
+  bool admitted = false;
+};
+
+struct Choice {
+  uint32_t prompt = 0, n = 0;
+  uint64_t engine_id = 0;          // 0 = nothing submitted
+  uint32_t resumes = 0;
+  uint32_t failed_attempts = 0;    // since the last healthy event
+  Instant retry_at{};
+  bool accepted = false;           // the engine has spoken of it without refusing it
+  bool recovering = false;         // lost, and no healthy event since
+  bool finished = false;
+  bool echoed = false;
+  std::unique_ptr<ChoicePipeline> pipeline;
+};
+
+// Stable over retries of the same request by any client.
+uint64_t Fingerprint(const std::vector<uint32_t>& tokens, uint32_t max_tokens) {
+  uint64_t h = Mix64(max_tokens);
+  for (const uint32_t token : tokens) h = Mix64(h ^ token);
+  return h == 0 ? 1 : h;
+}
+
+class GenerationImpl final : public Generation, public std::enable_shared_from_this<GenerationImpl> {
+ public:
+  GenerationImpl(const GenerationContext& context, ValidRequest request, std::string trace_id, std::unique_ptr<GenerationSink> sink)
+      : loop_(context.loop), pool_(context.pool), engine_(context.engine), state_(context.state), metrics_(context.metrics),
+        options_(context.options), request_(std::make_shared<const ValidRequest>(std::move(request))), trace_id_(std::move(trace_id)),
+        sink_(std::move(sink)), started_(loop_.Now()), spoke_(started_) {}
+
+  void Start() {
+    self_ = shared_from_this();
+    metrics_.RequestStarted();
+    seed_ = request_->sampling.seed ? *request_->sampling.seed : EntropySeed();
+    view_ = state_.model();
+    if (!view_ || !state_.ready()) {
+      Later([this] { End(NotReady(state_.state(), state_.reason(), state_.lease().retry_after_seconds(loop_.Now()))); });
+      return;
+    }
+    // The reference travels to the pool and back: the last one must not be dropped on a thread of the pool.
+    auto work = [request = request_, view = view_, gone = gone_, loop = &loop_, now = loop_.UnixMillis() / 1000,
+                 self = shared_from_this()]() mutable {
+      auto prompts = std::make_shared<absl::StatusOr<std::vector<PreparedPrompt>>>(absl::CancelledError());
+      if (!gone->load(std::memory_order_relaxed)) *prompts = Prepare(*request, *view, now);
+      loop->Post([self = std::move(self), prompts] { self->OnPrepared(std::move(*prompts)); });
+    };
+    if (!pool_.Run(std::move(work))) Later([this] { End(Overloaded("Too many prompts wait to be tokenised", 1)); });
+  }
+
+  void Cancel() override {
+    if (done_) return;
+    const auto keep = shared_from_this();
+    Close("abort");
+  }
+
+  void Fail(const ApiError& error) override {
+    const auto keep = shared_from_this();
+    End(error);
+  }
+
+  bool done() const override { return done_; }
+
+ private:
+  template <class F>
+  void Later(F call) {
+    loop_.Post([self = shared_from_this(), call] {
+      if (!self->done_) call();
+    });
+  }
+
+  // Text pool.
+  static absl::StatusOr<std::vector<PreparedPrompt>> Prepare(const ValidRequest& request, const ModelView& view, int64_t now) {
+    std::vector<PreparedPrompt> out;
+    if (request.route == Route::kChat) {
+      HF_ASSIGN_OR_RETURN(PreparedPrompt prompt, view.EncodeChat(request, now));
+      out.push_back(std::move(prompt));
+    }
+    for (const ValidRequest::Prompt& one : request.prompts) {
+      if (one.is_tokens) {
+        for (const uint32_t id : one.tokens) {
+          if (id >= view.vocab_size()) {
+            return absl::InvalidArgumentError(fmt::format("Token id {} is not in the vocabulary of {} tokens", id, view.vocab_size()));
+          }
+        }
+        out.push_back(view.FromIds(one.tokens));
+      } else {
+        out.push_back(view.EncodeText(one.text));
+      }
+    }
+    for (const PreparedPrompt& prompt : out) {
+      if (prompt.tokens.empty()) return absl::InvalidArgumentError("The prompt is empty: there is nothing to continue");
+    }
+    return out;
+  }
+
+  void OnPrepared(absl::StatusOr<std::vector<PreparedPrompt>> prepared) {
+    if (done_) return;
+    const char* const param = request_->route == Route::kChat ? "messages" : "prompt";
+    if (!prepared.ok()) return End(Refused(std::string(MessageOf(prepared.status())), param));
+    const uint32_t context = state_.lease().limits().max_seq_len() ? state_.lease().limits().max_seq_len() : view_->context_length();
+    const uint64_t pool = state_.lease().limits().max_request_tokens();
+    for (PreparedPrompt& prompt : *prepared) {
+      const uint64_t size = prompt.tokens.size();
+      if (size >= context) return End(PromptTooLong(size, context, param));
+      if (pool != 0 && size >= pool) return End(PromptBeyondCache(size, pool, param));
+      uint64_t room = context - size;
+      if (pool != 0) room = std::min(room, pool - size);
+      PromptState state;
+      state.max_tokens = static_cast<uint32_t>(std::min<uint64_t>(request_->max_tokens.value_or(UINT32_MAX), room));
+      state.fingerprint = Fingerprint(prompt.tokens, state.max_tokens);
+      state.prompt = std::move(prompt);
+      prompts_.push_back(std::move(state));
+    }
+    for (uint32_t p = 0; p < prompts_.size(); ++p) {
+      for (uint32_t n = 0; n < request_->n; ++n) {
+        Choice choice;
+        choice.prompt = p;
+        choice.n = n;
+        ChoicePipeline::Options options;
+        options.stop = request_->stop;
+        options.logprobs = request_->sampling.logprobs;
+        choice.pipeline = std::make_unique<ChoicePipeline>(*view_, std::move(options));
+        choices_.push_back(std::move(choice));
+      }
+    }
+    ArmKeepAlive();
+    for (uint32_t i = 0; i < choices_.size(); ++i) Submit(i);
+  }
+
+  void Submit(uint32_t index) {
+    Choice& choice = choices_[index];
+    const PromptState& prompt = prompts_[choice.prompt];
+    const std::vector<uint32_t>& ids = choice.pipeline->ids();
+    proto::GenerateRequest message;
+    message.set_trace_id(trace_id_);
+    message.mutable_tokens()->Reserve(static_cast<int>(prompt.prompt.tokens.size() + ids.size()));
+    message.mutable_tokens()->Add(prompt.prompt.tokens.begin(), prompt.prompt.tokens.end());
+    message.mutable_tokens()->Add(ids.begin(), ids.end());
+    message.set_prompt_tokens(static_cast<uint32_t>(prompt.prompt.tokens.size()));
+    message.set_max_tokens(std::max<uint32_t>(prompt.max_tokens, 1));
+    message.mutable_anchors()->Add(prompt.prompt.anchors.begin(), prompt.prompt.anchors.end());
+    message.set_cache_salt(request_->cache_salt);
+    message.set_no_cache(request_->no_cache);
+    // A prompt that was echoed already need not be scored again.
+    message.set_prompt_logprobs(request_->echo && request_->sampling.logprobs && !choice.echoed);
+    message.set_fingerprint(prompt.fingerprint);
+    message.set_resumes(choice.resumes);
+    const Sampling& sampling = request_->sampling;
+    proto::SamplingParams& out = *message.mutable_sampling();
+    out.set_temperature(static_cast<float>(sampling.temperature));
+    out.set_top_p(static_cast<float>(sampling.top_p));
+    out.set_top_k(sampling.top_k);
+    out.set_min_p(static_cast<float>(sampling.min_p));
+    out.set_presence_penalty(static_cast<float>(sampling.presence_penalty));
+    out.set_frequency_penalty(static_cast<float>(sampling.frequency_penalty));
+    out.set_repetition_penalty(static_cast<float>(sampling.repetition_penalty));
+    for (const auto& [token, bias] : sampling.logit_bias) {
+      proto::LogitBias& one = *out.add_logit_bias();
+      one.set_token(token);
+      one.set_bias(bias);
+    }
+    out.set_seed(seed_);
+    out.set_choice(choice.n);
+    out.set_logprobs(sampling.logprobs);
+    out.set_top_logprobs(sampling.top_logprobs);
+    if (!request_->ignore_eos) out.mutable_stop_tokens()->Add(view_->stop_ids().begin(), view_->stop_ids().end());
+    out.mutable_suppress_tokens()->Add(view_->suppress_ids().begin(), view_->suppress_ids().end());
+    choice.engine_id = engine_.Generate(std::move(message), [weak = weak_from_this(), index](const proto::TokenEvent& event) {
+      if (const auto self = weak.lock()) self->OnEvent(index, event);
+    });
+  }
+
+  void OnEvent(uint32_t index, const proto::TokenEvent& event) {
+    Choice& choice = choices_[index];
+    if (done_ || choice.finished) return;
+    if (event.finish() == proto::FINISH_LOST) {
+      choice.engine_id = 0;
+      if (event.tokens_size() == 0) return Lose(index);
+    }
+    if (event.finish() == proto::FINISH_ERROR) {
+      choice.engine_id = 0;
+      return OnEngineError(index, event.error());
+    }
+    Healthy(index);
+    PromptState& prompt = prompts_[choice.prompt];
+    if (event.has_admitted() && choice.n == 0 && !prompt.admitted) {
+      prompt.admitted = true;
+      prompt.cached = std::min(event.admitted().cached_tokens(), static_cast<uint32_t>(prompt.prompt.tokens.size()));
+      metrics_.PromptTokens(prompt.prompt.tokens.size() - prompt.cached, prompt.cached);
+    }
+    ChoiceDelta delta;
+    if (request_->echo && !choice.echoed) Echo(choice, event, &delta);
+    const bool stopped = TakeTokens(choice, event, &delta);
+    if (stopped) {
+      engine_.Cancel(std::exchange(choice.engine_id, 0));
+      return FinishChoice(index, FinishReason::kStop, std::move(delta));
+    }
+    switch (event.finish()) {
+      case proto::FINISH_STOP:
+      case proto::FINISH_LENGTH: {
+        choice.pipeline->Finish(&delta);
+        return FinishChoice(index, EndedByToken(choice) ? FinishReason::kStop : FinishReason::kLength, std::move(delta));
+      }
+      case proto::FINISH_CANCELLED:
+        Emit(index, std::move(delta));
+        if (!done_) End(Internal("The engine cancelled the request"));
+        return;
+      case proto::FINISH_LOST:
+        Emit(index, std::move(delta));
+        if (!done_) Lose(index);
+        return;
+      default:
+        Emit(index, std::move(delta));
+    }
+  }
+
+  // The prompt as the beginning of the text.
+  void Echo(Choice& choice, const proto::TokenEvent& event, ChoiceDelta* delta) {
+    const bool wants_logprobs = request_->sampling.logprobs;
+    if (wants_logprobs && event.prompt_size() == 0) return;  // comes with the event that ends the prefill
+    choice.echoed = true;
+    const ValidRequest::Prompt& source = request_->prompts[choice.prompt];
+    ChoicePipeline::Options options;
+    options.logprobs = wants_logprobs;
+    ChoicePipeline echo(*view_, options);
+    ChoiceDelta prompt;
+    if (wants_logprobs) {
+      for (const proto::Token& token : event.prompt()) echo.PushPrompt(token, &prompt);
+      if (!prompt.logprobs.empty()) prompt.logprobs.front().logprob.reset();
+    } else {
+      for (const uint32_t id : prompts_[choice.prompt].prompt.tokens) {
+        proto::Token token;
+        token.set_id(id);
+        echo.PushPrompt(token, &prompt);
+      }
+    }
+    echo.Finish(&prompt);
+    if (!source.is_tokens) prompt.text = source.text;
+    choice.pipeline->StartAt(echo.code_points());
+    *delta = std::move(prompt);
+    if (!delta->logprobs.empty()) delta->logprobs.front().logprob.reset();
+  }
+
+  // True when a stop string ended the choice.
+  bool TakeTokens(Choice& choice, const proto::TokenEvent& event, ChoiceDelta* delta) {
+    const Instant now = loop_.Now();
+    uint32_t taken = 0;
+    bool stopped = false;
+    for (const proto::Token& token : event.tokens()) {
+      if (choice.pipeline->ids().size() >= prompts_[choice.prompt].max_tokens) break;
+      ++taken;
+      stopped = choice.pipeline->Push(token, delta);
+      if (stopped) break;
+    }
+    if (taken == 0) return false;
+    metrics_.GeneratedTokens(taken);
+    if (!first_token_) {
+      metrics_.TimeToFirstToken(now - started_);
+      first_token_ = true;
+      for (uint32_t i = 1; i < taken; ++i) metrics_.InterToken(Duration::zero());
+    } else {
+      for (uint32_t i = 0; i < taken; ++i) metrics_.InterToken((now - last_token_) / taken);
+    }
+    last_token_ = now;
+    return stopped;
+  }
+
+  bool EndedByToken(const Choice& choice) const {
+    const std::vector<uint32_t>& ids = choice.pipeline->ids();
+    return !request_->ignore_eos && !ids.empty() && view_->IsStop(ids.back());
+  }
+
+  void Emit(uint32_t index, ChoiceDelta delta) {
+    if (delta.empty() || done_) return;
+    spoke_ = loop_.Now();
+    sink_->OnDelta(index, std::move(delta));
+  }
+
+  void FinishChoice(uint32_t index, FinishReason reason, ChoiceDelta delta) {
+    Emit(index, std::move(delta));
+    if (done_) return;
+    choices_[index].finished = true;
+    choices_[index].engine_id = 0;
+    Settled();
+    any_length_ |= reason == FinishReason::kLength;
+    spoke_ = loop_.Now();
+    sink_->OnFinish(index, reason);
+    if (done_ || !std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.finished; })) return;
+    Usage usage;
+    for (const PromptState& prompt : prompts_) {
+      usage.prompt_tokens += prompt.prompt.tokens.size();
+      usage.cached_tokens += prompt.cached;
+    }
+    for (const Choice& choice : choices_) usage.completion_tokens += choice.pipeline->ids().size();
+    sink_->OnDone(usage);
+    if (!done_) Close(any_length_ ? "length" : "stop");
+  }
+
+  // ---- loss and resume --------------------------------------------------------------------------------------------------
+
+  void OnEngineError(uint32_t index, const proto::EngineError& error) {
+    Choice& choice = choices_[index];
+    const bool passing = error.kind() == proto::EngineError::UNAVAILABLE || error.kind() == proto::EngineError::DRAINING ||
+                         error.kind() == proto::EngineError::OVERLOADED;
+    if (passing && (choice.accepted || choice.recovering)) return Lose(index);
+    End(FromEngine(error, prompts_[choice.prompt].prompt.tokens.size(), request_->route == Route::kChat ? "messages" : "prompt"));
+  }
+
+  void Lose(uint32_t index) {
+    Choice& choice = choices_[index];
+    // The engine may have been lost between the last token and the word that it was the last.
+    if (EndedByToken(choice) || (prompts_[choice.prompt].max_tokens > 0 &&
+                                 choice.pipeline->ids().size() >= prompts_[choice.prompt].max_tokens)) {
+      ChoiceDelta delta;
+      choice.pipeline->Finish(&delta);
+      return FinishChoice(index, EndedByToken(choice) ? FinishReason::kStop : FinishReason::kLength, std::move(delta));
+    }
+    if (!choice.recovering) {
+      LogWarn({{"request", trace_id_}}, "choice {} lost after {} tokens, waits for the engine", index, choice.pipeline->ids().size());
+    }
+    choice.recovering = true;
+    const Duration backoff = std::min<Duration>(options_.resume_backoff * (1 << std::min(choice.failed_attempts, 8u)), kMaxBackoff);
+    choice.retry_at = loop_.Now() + backoff;
+    ++choice.failed_attempts;
+    if (subscription_ == 0) {
+      subscription_ = state_.Subscribe([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->TryResume();
+      });
+    }
+    if (!deadline_) {
+      deadline_ = loop_.After(options_.resume_timeout, [weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->GiveUp();
+      });
+    }
+    ArmRetry();
+  }
+
+  void ArmRetry() {
+    Instant next = Instant::max();
+    for (const Choice& choice : choices_) {
+      if (choice.recovering && choice.engine_id == 0 && !choice.finished) next = std::min(next, choice.retry_at);
+    }
+    if (next == Instant::max()) return retry_.reset();
+    // Never faster than the first back-off: readiness is told by the subscription.
+    const Duration delay = std::max<Duration>(next - loop_.Now(), std::chrono::milliseconds(1));
+    retry_ = loop_.After(delay, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->TryResume();
+    });
+  }
+
+  void TryResume() {
+    if (done_ || !state_.ready() || !state_.lease().connected()) return;
+    if (state_.model()->fingerprint() != view_->fingerprint()) {
+      return End(Unavailable("The model was replaced while the request was running", 1));
+    }
+    for (uint32_t i = 0; i < choices_.size(); ++i) {
+      Choice& choice = choices_[i];
+      if (!choice.recovering || choice.engine_id != 0 || choice.finished || loop_.Now() < choice.retry_at) continue;
+      ++choice.resumes;
+      LogInfo({{"request", trace_id_}}, "choice {} resumes after {} tokens (attempt {})", i, choice.pipeline->ids().size(),
+              choice.failed_attempts);
+      Submit(i);
+    }
+    ArmRetry();
+  }
+
+  void Healthy(uint32_t index) {
+    Choice& choice = choices_[index];
+    choice.accepted = true;
+    choice.failed_attempts = 0;
+    if (!choice.recovering) return;
+    choice.recovering = false;
+    metrics_.Resumed();
+    Settled();
+  }
+
+  // Nothing is lost any more: stop watching.
+  void Settled() {
+    if (std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.recovering && !c.finished; })) return;
+    deadline_.reset();
+    retry_.reset();
+    if (subscription_ != 0) state_.Unsubscribe(std::exchange(subscription_, 0));
+  }
+
+  void GiveUp() {
+    const auto keep = shared_from_this();
+    End(Unavailable(fmt::format("The engine did not come back within {} s: {}", ToMillis(options_.resume_timeout) / 1000, state_.reason()),
+                    state_.lease().retry_after_seconds(loop_.Now())));
+  }
+
+  // ---- the end --------------------------------------------------------------------------------------------------------------
+
+  void ArmKeepAlive() {
+    keep_alive_ = loop_.After(options_.keep_alive, [weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (!self || self->done_) return;
+      const bool accepted = std::any_of(self->choices_.begin(), self->choices_.end(), [](const Choice& c) { return c.accepted; });
+      if (accepted && self->loop_.Now() - self->spoke_ >= self->options_.keep_alive / 2) self->sink_->OnSilence();
+      if (!self->done_) self->ArmKeepAlive();
+    });
+  }
+
+  void End(const ApiError& error) {
+    if (done_) return;
+    const auto keep = shared_from_this();
+    auto sink = std::move(sink_);
+    Close(error.status >= 500 || error.status == 429 ? "error" : "refused");
+    sink->OnError(error);
+  }
+
+  void Close(const char* end) {
+    done_ = true;
+    gone_->store(true, std::memory_order_relaxed);
+    for (Choice& choice : choices_) {
+      if (choice.engine_id != 0) engine_.Cancel(std::exchange(choice.engine_id, 0));
+    }
+    if (subscription_ != 0) state_.Unsubscribe(std::exchange(subscription_, 0));
+    deadline_.reset();
+    retry_.reset();
+    keep_alive_.reset();
+    metrics_.RequestEnded(end);
+    // The last owner may be this very call: callers hold the object.
+    loop_.Post([self = std::move(self_)] {});
+  }
+
+  Loop& loop_;
+  TextPool& pool_;
+  EngineClient& engine_;
+  EngineState& state_;
+  FrontendMetrics& metrics_;
+  const GenerationOptions options_;
+  const std::shared_ptr<const ValidRequest> request_;
+  const std::string trace_id_;
+  std::unique_ptr<GenerationSink> sink_;
+  std::shared_ptr<const ModelView> view_;
+  uint64_t seed_ = 0;
+  std::vector<PromptState> prompts_;
+  std::vector<Choice> choices_;
+  uint64_t subscription_ = 0;
+  std::unique_ptr<Timer> deadline_, retry_, keep_alive_;
+  const Instant started_;
+  Instant spoke_, last_token_{};
+  bool first_token_ = false, any_length_ = false, done_ = false;
+  const std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);  // read by the text pool
+  std::shared_ptr<GenerationImpl> self_;
+};
+
+}  // namespace
+
+std::shared_ptr<Generation> StartGeneration(const GenerationContext& context, ValidRequest request, std::string trace_id,
+                                            std::unique_ptr<GenerationSink> sink) {
+  auto generation = std::make_shared<GenerationImpl>(context, std::move(request), std::move(trace_id), std::move(sink));
+  generation->Start();
+  return generation;
+}
+
+void GenerationSet::Prune() {
+  std::erase_if(all_, [](const std::weak_ptr<Generation>& weak) {
+    const auto generation = weak.lock();
+    return !generation || generation->done();
+  });
+}
+
+void GenerationSet::Add(const std::shared_ptr<Generation>& generation) {
+  if (all_.size() >= next_prune_) {
+    Prune();
+    next_prune_ = all_.size() * 2 + 16;
+  }
+  all_.push_back(generation);
+}
+
+size_t GenerationSet::active() {
+  Prune();
+  return all_.size();
+}
+
+void GenerationSet::FailAll(const ApiError& error) {
+  for (const auto& weak : std::exchange(all_, {})) {
+    if (const auto generation = weak.lock()) generation->Fail(error);
+  }
+}
+
+}  // namespace holdfast::api
