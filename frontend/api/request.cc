@@ -1,0 +1,134 @@
+#include "frontend/api/request.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "frontend/api/request_common.h"
+#include "frontend/api/request_messages.h"
+
+namespace holdfast::api {
+namespace {
+
+using text::JsonValue;
+
+// Tools are a later issue's: what would change the answer is refused, what would not is tolerated.
+void ReadTools(FieldReader* in) {
+  const JsonValue* tools = in->Get("tools");
+  if (tools && !tools->is_array()) return in->Fail("tools", fmt::format("'tools' must be an array, not {}", KindName(*tools)));
+  const bool has_tools = tools && !tools->AsArray().empty();
+  if (has_tools) return in->Fail(NotYetSupported("tools", "leave it out; tool calls and results in the history are accepted"));
+
+  if (const JsonValue* choice = in->Get("tool_choice")) {
+    const bool harmless = choice->is_string() && (choice->AsString() == "none" || choice->AsString() == "auto");
+    if (!harmless && !choice->is_object() && !(choice->is_string() && choice->AsString() == "required")) {
+      return in->Fail("tool_choice", choice->is_string()
+                                         ? fmt::format("'tool_choice' is '{}'; none, auto, required or an object exist", Quoted(choice->AsString()))
+                                         : fmt::format("'tool_choice' must be a string or an object, not {}", KindName(*choice)));
+    }
+    if (!harmless) return in->Fail("tool_choice", "'tool_choice' asks for a tool call, but 'tools' is empty");
+  }
+  bool parallel = true;
+  in->Bool("parallel_tool_calls", &parallel);
+
+  const JsonValue* functions = in->Get("functions");
+  if (functions && !(functions->is_array() && functions->AsArray().empty())) {
+    return in->Fail(NotYetSupported("functions", "it was replaced by 'tools', which are not yet supported either"));
+  }
+  const JsonValue* call = in->Get("function_call");
+  if (call && !(call->is_string() && (call->AsString() == "none" || call->AsString() == "auto"))) {
+    in->Fail(NotYetSupported("function_call", "it was replaced by 'tool_choice'"));
+  }
+}
+
+// What the server sets itself; a client may not replace it.
+bool ReservedVariable(std::string_view name) {
+  for (std::string_view reserved : {"messages", "tools", "add_generation_prompt", "continue_final_message", "bos_token", "eos_token", "unk_token",
+                                    "pad_token", "raise_exception", "strftime_now", "chat_template", "tokenize"}) {
+    if (name == reserved) return true;
+  }
+  return false;
+}
+
+void ReadTemplateVariables(FieldReader* in, ValidRequest* out) {
+  JsonValue::Object variables;
+  if (const JsonValue* given = in->Get("chat_template_kwargs")) {
+    if (!given->is_object()) {
+      return in->Fail("chat_template_kwargs", fmt::format("'chat_template_kwargs' must be an object, not {}", KindName(*given)));
+    }
+    if (given->AsObject().size() > 64) return in->Fail("chat_template_kwargs", "'chat_template_kwargs' has more than 64 members");
+    for (const auto& [name, value] : given->AsObject()) {
+      if (ReservedVariable(name)) {
+        return in->Fail("chat_template_kwargs", fmt::format("'chat_template_kwargs' may not set '{}': the server does", name));
+      }
+      variables.emplace_back(name, value);
+    }
+  }
+  const auto add = [&](const char* name, JsonValue value) {  // chat_template_kwargs, being more specific, wins
+    if (!JsonValue(variables).Find(name)) variables.emplace_back(name, std::move(value));
+  };
+  if (in->Get("enable_thinking")) {
+    bool thinking = true;
+    in->Bool("enable_thinking", &thinking);
+    add("enable_thinking", thinking);
+  }
+  if (in->Get("reasoning_effort")) {
+    std::string effort;
+    in->String("reasoning_effort", 64, &effort);
+    add("reasoning_effort", effort);
+  }
+  if (!variables.empty()) out->template_kwargs = std::move(variables);
+}
+
+void ReadContinuation(FieldReader* in, ValidRequest* out) {
+  in->Bool("continue_final_message", &out->continue_final_message);
+  out->add_generation_prompt = !out->continue_final_message;
+  in->Bool("add_generation_prompt", &out->add_generation_prompt);
+  if (in->failed() || !out->continue_final_message) return;
+  if (out->add_generation_prompt) {
+    return in->Fail("continue_final_message", "'continue_final_message' and 'add_generation_prompt' exclude each other");
+  }
+  const JsonValue* role = out->messages.AsArray().back().Find("role");
+  if (role->AsString() != "assistant") {
+    in->Fail("continue_final_message", "'continue_final_message' needs a last message of role assistant");
+  }
+}
+
+void ReadMaxTokens(FieldReader* in, ValidRequest* out) {
+  for (const char* key : {"max_tokens", "max_completion_tokens"}) {  // the second, newer one wins
+    if (!in->Get(key)) continue;
+    int64_t value = 1;
+    in->Integer(key, 1, INT32_MAX, true, &value);
+    out->max_tokens = static_cast<uint32_t>(value);
+  }
+}
+
+void ReadLogprobs(FieldReader* in, const RequestContext& context, Sampling* out) {
+  in->Bool("logprobs", &out->logprobs);
+  int64_t top = 0;
+  in->Integer("top_logprobs", 0, context.max_top_logprobs, false, &top);
+  if (top > 0 && !out->logprobs) in->Fail("top_logprobs", "'top_logprobs' needs \"logprobs\": true");
+  out->top_logprobs = static_cast<uint32_t>(top);
+}
+
+}  // namespace
+
+ParsedRequest ParseChatRequest(const JsonValue& body, const RequestContext& context) {
+  if (!body.is_object()) return InvalidRequest(fmt::format("The body must be a JSON object, not {}", KindName(body)), "");
+  ValidRequest out;
+  out.route = Route::kChat;
+  FieldReader in(body);
+  ReadMessages(&in, context, &out);
+  if (in.failed()) return in.TakeError();
+  ReadCommon(&in, context, &out);
+  ReadLogprobs(&in, context, &out.sampling);
+  ReadMaxTokens(&in, &out);
+  ReadTools(&in);
+  if (in.failed()) return in.TakeError();
+  ReadTemplateVariables(&in, &out);
+  ReadContinuation(&in, &out);
+  if (in.failed()) return in.TakeError();
+  return out;
+}
+
+}  // namespace holdfast::api
