@@ -2,9 +2,53 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
 #include <utility>
 
+#include "proto/base/log.h"
+
 namespace holdfast::api {
+namespace {
+
+void AppendStringOrNull(std::string_view text, std::string* out) {
+  if (text.empty()) {
+    *out += "null";
+    return;
+  }
+  *out += '"';
+  AppendJsonEscaped(text, out);
+  *out += '"';
+}
+
+}  // namespace
+
+std::string ErrorObject(const ApiError& error) {
+  std::string out = R"({"message":")";
+  AppendJsonEscaped(error.message, &out);
+  out += R"(","type":")";
+  AppendJsonEscaped(error.type, &out);
+  out += R"(","param":)";
+  AppendStringOrNull(error.param, &out);
+  out += R"(,"code":)";
+  AppendStringOrNull(error.code, &out);
+  for (const auto& [key, value] : error.extra) {
+    out += ",\"";
+    AppendJsonEscaped(key, &out);
+    fmt::format_to(std::back_inserter(out), "\":{}", value);
+  }
+  out += '}';
+  return out;
+}
+
+std::string ErrorBody(const ApiError& error) { return "{\"error\":" + ErrorObject(error) + "}"; }
+
+http::Response ErrorResponse(const ApiError& error) {
+  http::Response response;
+  response.status = error.status;
+  for (const auto& [name, value] : error.headers) response.headers.push_back({name, value});
+  response.body = ErrorBody(error);
+  return response;
+}
 
 ApiError InvalidRequest(std::string message, std::string param, std::string code) {
   ApiError error;

@@ -1,12 +1,22 @@
 #pragma once
-// The refusals of the request parser. How an ApiError looks on the wire is error_reply.h; errors of the engine's state are in
+// ApiError to JSON, in OpenAI's shape, and the refusals the request parser makes. Errors of the engine's state are in
 // frontend/generation_errors.h.
 #include <string>
 #include <string_view>
 
 #include "frontend/api/valid_request.h"
+#include "frontend/http/server.h"
 
 namespace holdfast::api {
+
+// {"message","type","param","code", extra...}: all four keys always; an empty param or code is null. Invalid UTF-8 becomes U+FFFD.
+std::string ErrorObject(const ApiError& error);
+
+// {"error": ErrorObject}: the body of an HTTP error, and the data of an SSE error event.
+std::string ErrorBody(const ApiError& error);
+
+// Status, headers and body.
+http::Response ErrorResponse(const ApiError& error);
 
 // 400. `param` is the path of the field: "messages[2].content".
 ApiError InvalidRequest(std::string message, std::string param, std::string code = "");
