@@ -19,9 +19,9 @@ extern char** environ;
 namespace holdfast::supervisor {
 namespace {
 
-// What systemd tells the supervisor is not for its children.
+// What systemd or `holdfast serve` tell the supervisor is not for its children.
 constexpr std::string_view kNotInherited[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID",
-                                              "LISTEN_FDNAMES"};
+                                              "LISTEN_FDNAMES", "HOLDFAST_DIE_WITH_PARENT"};
 
 std::vector<std::string> Environment(const std::vector<std::string>& added) {
   std::map<std::string, std::string, std::less<>> vars;

@@ -24,8 +24,6 @@ constexpr Duration kStallTolerance = std::chrono::milliseconds(500);
 // The end of a process and the end of its stream are two sights of one event; the second gets this long to explain the first.
 constexpr Duration kEndsWindow = std::chrono::milliseconds(100);
 
-std::string SafeWorkerFlag() { return "HOLDFAST_PROFILE=safe"; }
-
 }  // namespace
 
 Supervisor::Supervisor(SupervisorConfig config, RuntimeDir dir, UniqueFd signals, SystemdNotify notify, const Clock& clock)
@@ -239,11 +237,11 @@ void Supervisor::Spawn(const Action& action) {
   LaunchSpec spec;
   spec.binary = config_.worker_binary;
   spec.args = {"--supervisor", "unix:" + dir_.socket(), "--rank", std::to_string(i), "--tp", std::to_string(config_.group.ranks),
-               "--generation", std::to_string(action.generation.v), "--lifeline-fd", std::to_string(kLifelineFd)};
+               "--generation", std::to_string(action.generation.v), "--lifeline-fd", std::to_string(kLifelineFd),
+               "--flight-record", dir_.flight_record(action.generation.v, i)};
   spec.args.insert(spec.args.end(), config_.worker_args.begin(), config_.worker_args.end());
-  spec.environment = {"HOLDFAST_WORKER_TOKEN=" + r.token,
-                      "HOLDFAST_FLIGHT_RECORD=" + dir_.flight_record(action.generation.v, i)};
-  if (action.safe) spec.environment.push_back(SafeWorkerFlag());
+  spec.environment = {"HOLDFAST_WORKER_TOKEN=" + r.token};  // not an argument: those are for everybody to read
+  if (action.safe) spec.args.push_back("--safe");
   absl::StatusOr<ChildProcess> child =
       FaultPoint("supervisor.spawn") ? absl::StatusOr<ChildProcess>(absl::NotFoundError("fault point")) : Launch(spec);
   if (!child.ok()) {
