@@ -241,6 +241,8 @@ bool Connection::StepFlush() {
   }
   Enter(State::kHead);
   request_id_.clear();
+  method_.clear();
+  path_.clear();
   return true;
 }
 
@@ -276,7 +278,8 @@ void Connection::WriteChunk(std::string_view bytes) {
   output_.append(bytes);
   if (chunked_) output_ += "\r\n";
   StartWrite();
-  if (buffered_bytes() > core_->limits.max_stream_buffer_bytes) {
+  // One piece may be larger than the bound; what counts is what the reader had left over before it.
+  if (buffered_bytes() - bytes.size() > core_->limits.max_stream_buffer_bytes) {
     LogDebug({{"request", request_id_}, {"peer", peer_}}, "the client reads too slowly: {} bytes wait, cut off", buffered_bytes());
     PeerGone();
     return;
