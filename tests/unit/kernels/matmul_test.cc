@@ -1,0 +1,225 @@
+#include <catch2/catch.hpp>
+
+#include "tests/unit/kernels/rig.h"
+
+namespace holdfast::kernels::test {
+namespace {
+
+struct Shape {
+  int64_t out, in, rows;
+};
+
+std::vector<Shape> Shapes(DType type) {
+  const int64_t unit = InfoOf(type).block_elements == 256 ? 256 : 32;
+  std::vector<Shape> shapes;
+  for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 13, 19}) shapes.push_back({16 * (rows % 5) + 1 + rows % 16, unit * (1 + rows % 3), rows});
+  shapes.push_back({160, unit * 4, 1});
+  shapes.push_back({160, unit * 4, 17});
+  if (!InBlocks(type)) {
+    shapes.push_back({33, 1, 2});
+    shapes.push_back({70, 77, 9});
+  }
+  return shapes;
+}
+
+std::vector<float> Multiply(Ops& ops, DType type, int64_t out, int64_t in, const std::vector<std::byte>& file, const std::vector<float>& x) {
+  PackedWeight w(ops, type, out, in, file);
+  std::vector<float> y(static_cast<size_t>(out * (static_cast<int64_t>(x.size()) / in)));
+  const Product p{w.weight, View(y, out), {}, false};
+  ops.MatMul(View(x, in), {&p, 1});
+  ops.Sync();
+  return y;
+}
+
+TEST_CASE("a product of every weight type agrees with the reference, whatever the shape") {
+  const auto reference = MakeReferenceOps();
+  const auto backends = Backends();
+  for (const DType type : AllTypes()) {
+    for (const Shape& s : Shapes(type)) {
+      Random random(static_cast<uint32_t>(s.out * 1000 + s.in + s.rows));
+      const auto file = FileRows(type, s.out, s.in, random);
+      const auto x = random.Normals(s.rows * s.in);
+      const auto exact = Multiply(*reference, type, s.out, s.in, file, x);
+      const auto rounded = InBlocks(type) ? Multiply(*reference, type, s.out, s.in, file, Int8Rounded(x, s.in)) : exact;
+      for (const Backend& b : backends) {
+        INFO(b.name << ", " << InfoOf(type).name << " [" << s.out << "][" << s.in << "] x " << s.rows);
+        const auto y = Multiply(*b.ops, type, s.out, s.in, file, x);
+        if (b.int8_activations && InBlocks(type)) {
+          CHECK(Nmse(y, rounded) < 1e-11);
+          CHECK(Nmse(y, exact) < 5e-4);
+        } else {
+          CHECK(Nmse(y, exact) < 1e-12);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("products of one call share x, add a bias and accumulate, and write nothing else") {
+  const auto reference = MakeReferenceOps();
+  const int64_t in = 256, rows = 5, outs[3] = {40, 16, 33};
+  const DType types[3] = {DType::kQ4_0, DType::kF32, DType::kQ6_K};
+  Random random(7);
+  const auto x = random.Normals(rows * in);
+  std::vector<std::vector<std::byte>> files;
+  for (int i = 0; i < 3; ++i) files.push_back(FileRows(types[i], outs[i], in, random));
+  const auto bias = random.Normals(40);
+  const auto before = random.Normals(rows * 48);
+  const auto run = [&](Ops& ops, const std::vector<float>& input, std::vector<float>* ys) {
+    std::vector<PackedWeight> weights;
+    std::vector<Product> products;
+    for (size_t i = 0; i < 3; ++i) weights.emplace_back(ops, types[i], outs[i], in, files[i]);
+    for (size_t i = 0; i < 3; ++i) {
+      ys[i] = before;  // rows of 48 floats, of which the product owns the first outs[i]
+      Product p{weights[i].weight, Mat(ys[i].data(), rows, outs[i], 48), {}, i == 2};
+      if (i == 0) p.bias = Vec(bias.data(), 40);
+      products.push_back(p);
+    }
+    ops.MatMul(View(input, in), products);
+    ops.Sync();
+  };
+  std::vector<float> exact[3], rounded[3], got[3];
+  run(*reference, x, exact);
+  run(*reference, Int8Rounded(x, in), rounded);
+  for (const Backend& b : Backends()) {
+    INFO(b.name);
+    run(*b.ops, x, got);
+    for (int i = 0; i < 3; ++i) {
+      INFO("product " << i);
+      CHECK(Nmse(got[i], b.int8_activations && i != 1 ? rounded[i] : exact[i]) < 1e-11);
+      bool untouched = true;
+      for (int64_t t = 0; t < rows; ++t) {
+        for (int64_t c = outs[i]; c < 48; ++c) {
+          untouched = untouched && got[i][static_cast<size_t>(t * 48 + c)] == before[static_cast<size_t>(t * 48 + c)];
+        }
+      }
+      CHECK(untouched);
+    }
+  }
+}
+
+TEST_CASE("a row's product has the same bits alone, in any batch, and at any thread count") {
+  for (const DType type : AllTypes()) {
+    const int64_t in = InfoOf(type).block_elements == 256 ? 512 : 288, out = 150, rows = 23;
+    Random random(static_cast<uint32_t>(type) + 1);
+    const auto file = FileRows(type, out, in, random);
+    const auto x = random.Normals(rows * in);
+    for (const std::string_view isa : AvailableIsas()) {
+      std::vector<float> whole;
+      for (const int threads : {1, 2}) {
+        const auto ops = Cpu(isa, threads);
+        INFO(ops->Describe() << ", " << InfoOf(type).name);
+        const auto all = Multiply(*ops, type, out, in, file, x);
+        if (threads == 1) whole = all;
+        CHECK(SameBits(all, whole));
+        for (const int64_t step : {1, 2, 3, 4, 5, 7, 16}) {
+          std::vector<float> pieces;
+          for (int64_t t = 0; t < rows; t += step) {
+            const std::vector<float> part(x.begin() + t * in, x.begin() + std::min(t + step, rows) * in);
+            const auto y = Multiply(*ops, type, out, in, file, part);
+            pieces.insert(pieces.end(), y.begin(), y.end());
+          }
+          INFO("steps of " << step);
+          CHECK(SameBits(pieces, whole));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("gate and up fuse with their activation") {
+  const auto reference = MakeReferenceOps();
+  const auto backends = Backends();
+  const int64_t in = 512, out = 130;
+  for (const auto& types : {std::pair{DType::kQ4_0, DType::kQ4_0}, {DType::kQ8_0, DType::kF16}, {DType::kF32, DType::kF32}}) {
+    const DType gate_type = types.first, up_type = types.second;
+    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kSwigluOai}) {
+      for (const int64_t rows : {1, 6, 40}) {
+        Random random(static_cast<uint32_t>(rows));
+        const auto gate = FileRows(gate_type, out, in, random), up = FileRows(up_type, out, in, random);
+        const auto x = random.Normals(rows * in, 0.2f);
+        const auto run = [&](Ops& ops, const std::vector<float>& input) {
+          PackedWeight wg(ops, gate_type, out, in, gate), wu(ops, up_type, out, in, up);
+          std::vector<float> y(static_cast<size_t>(rows * out));
+          ops.GatedMatMul(View(input, in), wg.weight, wu.weight, activation, View(y, out));
+          ops.Sync();
+          return y;
+        };
+        const auto exact = run(*reference, x);
+        const auto rounded = run(*reference, Int8Rounded(x, in));
+        for (const Backend& b : backends) {
+          INFO(b.name << ", " << InfoOf(gate_type).name << " and " << InfoOf(up_type).name << ", activation " << static_cast<int>(activation)
+                      << ", rows " << rows);
+          const auto y = run(*b.ops, x);
+          if (!b.int8_activations || !InBlocks(gate_type)) {
+            CHECK(Nmse(y, exact) < 1e-11);
+          } else {
+            if (InBlocks(up_type)) CHECK(Nmse(y, rounded) < 1e-11);
+            CHECK(Nmse(y, exact) < 1e-3);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("rows are looked up exactly, from a table of its own or from the packed product weight") {
+  const int64_t vocabulary = 50, in = 512;
+  const auto backends = Backends();
+  for (const DType type : AllTypes()) {
+    Random random(static_cast<uint32_t>(type) + 3);
+    const auto file = FileRows(type, vocabulary, in, random);
+    const std::vector<uint32_t> tokens = {0, 49, 7, 7, 16, 15, 33};
+    std::vector<float> want(tokens.size() * static_cast<size_t>(in));
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      float* row = want.data() + t * static_cast<size_t>(in);
+      DequantizeRow(type, file.data() + tokens[t] * RowBytes(type, in), row, in);
+      for (int64_t i = 0; i < in; ++i) row[i] *= 22.5f;
+    }
+    for (const Backend& b : backends) {
+      for (const WeightUse use : {WeightUse::kEmbedding, WeightUse::kBoth}) {
+        INFO(b.name << ", " << InfoOf(type).name << ", use " << static_cast<int>(use));
+        PackedWeight table(*b.ops, type, vocabulary, in, file, use);
+        Batch batch;
+        batch.tokens = tokens;
+        std::vector<float> got(want.size());
+        b.ops->BeginStep(batch);
+        b.ops->Embed(table.weight, 22.5f, View(got, in));
+        b.ops->Sync();
+        CHECK(got == want);
+      }
+    }
+  }
+}
+
+TEST_CASE("a value that is not finite spoils its own row and no other") {
+  const int64_t in = 256, out = 40, rows = 7;
+  const auto backends = CpuBackends();
+  for (const DType type : AllTypes()) {
+    Random random(5);
+    const auto file = FileRows(type, out, in, random);
+    const auto x = random.Normals(rows * in);
+    for (const Backend& b : backends) {
+      INFO(b.name << ", " << InfoOf(type).name);
+      const auto clean = Multiply(*b.ops, type, out, in, file, x);
+      for (const float bad : {NAN, INFINITY}) {
+        auto broken = x;
+        broken[static_cast<size_t>(3 * in + 100)] = bad;
+        const auto y = Multiply(*b.ops, type, out, in, file, broken);
+        bool others_same = true, all_bad = true;
+        for (int64_t t = 0; t < rows; ++t) {
+          for (int64_t o = 0; o < out; ++o) {
+            const size_t i = static_cast<size_t>(t * out + o);
+            if (t != 3) others_same = others_same && y[i] == clean[i];
+            if (t == 3) all_bad = all_bad && !std::isfinite(y[i]);
+          }
+        }
+        CHECK(others_same);
+        CHECK(all_bad);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace holdfast::kernels::test
