@@ -39,6 +39,7 @@ std::optional<Instant> GroupMachine::next_launch() const {
 // ---- launching ---------------------------------------------------------------------------------------------------------
 
 void GroupMachine::Launch(const GroupEvent&) {
+  if (stop_for_good_) return;
   HF_CHECK(AllGone());  // S1
   if (generation_.v > 0) ++restarts_;
   generation_ = generation_.Next();
@@ -61,7 +62,6 @@ void GroupMachine::LaunchIfDue(const GroupEvent& event) {
 }
 
 void GroupMachine::LaunchFresh(const GroupEvent& event) {
-  if (stop_for_good_) return;
   policy_.Reset();
   safe_launch_ = false;
   Launch(event);
@@ -303,12 +303,8 @@ void GroupMachine::NoteGone(const GroupEvent& event) {
 
 void GroupMachine::Settle() {
   const LossCause cause = loss_ ? loss_->cause : LossCause::kOperator;
-  if (loss_ && cause != LossCause::kOperator) {
-    actions_.push_back(Action{ActionKind::kWriteIncident, loss_->rank, generation_, loss_->safe_profile, {}, loss_});
-    last_loss_ = loss_;
-  }
+  WriteLoss();
   const RestartDecision decision = policy_.OnLoss(now_, cause);
-  loss_.reset();
   if (stop_for_good_) {
     deadline_ = Instant::max();
     Enter(GroupState::kDown);
@@ -332,6 +328,14 @@ void GroupMachine::Settle() {
       Enter(GroupState::kBackoff);
       break;
   }
+}
+
+void GroupMachine::WriteLoss() {
+  if (loss_ && loss_->cause != LossCause::kOperator) {
+    actions_.push_back(Action{ActionKind::kWriteIncident, loss_->rank, generation_, loss_->safe_profile, {}, loss_});
+    last_loss_ = loss_;
+  }
+  loss_.reset();
 }
 
 // ---- stopping --------------------------------------------------------------------------------------------------------------
@@ -363,6 +367,7 @@ void GroupMachine::FinishNow(const GroupEvent&) {
   stop_for_good_ = true;
   deadline_ = Instant::max();
   for (RankInfo& r : ranks_) r.state = RankState::kGone;
+  WriteLoss();
   Emit(ActionKind::kNotifyStopping);
   Enter(GroupState::kDown);
   Emit(ActionKind::kFinished);

@@ -106,7 +106,7 @@ struct GroupOptions {
   Duration attach_timeout = std::chrono::seconds(10);
   Duration load_timeout = std::chrono::seconds(60);        // without progress
   Duration drain_timeout = std::chrono::seconds(30);
-  Duration drain_grace = std::chrono::seconds(10);         // TERM to KILL when asked to stop
+  Duration drain_grace = std::chrono::seconds(4);          // TERM to KILL when asked to stop: nothing is left to be done
   Duration loss_grace = std::chrono::seconds(5);           // TERM to KILL after a loss
   Duration kill_timeout = std::chrono::seconds(5);         // KILL to Unkillable
   Duration rekill_period = std::chrono::seconds(10);
@@ -202,7 +202,8 @@ class GroupMachine {
   void AfterAttach();
   bool AllGone() const;
   bool All(RankState at_least) const;
-  void Settle();  // all gone: decide what comes next
+  void Settle();     // all gone: decide what comes next
+  void WriteLoss();  // the incident of the generation that ended, if it was lost
 
   GroupOptions options_;
   RestartPolicy policy_;

@@ -238,6 +238,7 @@ TEST_CASE("A step that does not move is a hang; a link thread that goes on talki
     REQUIRE(g.machine.state() == GroupState::kServing);
     g.now += seconds(1);
   }
+  g.now += seconds(1);
   Heartbeat(g, 0, true, still + seconds(1));
   g.Feed({});
   CHECK(g.machine.state() == GroupState::kStopping);

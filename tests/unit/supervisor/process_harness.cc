@@ -113,6 +113,11 @@ SupervisorRun::SupervisorRun(const std::string& script, std::vector<std::string>
   posix_spawn_file_actions_addopen(&actions, 2, log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   if (::posix_spawn(&pid_, all[0].c_str(), &actions, nullptr, argv.data(), envp.data()) != 0) throw std::runtime_error("posix_spawn " + all[0]);
   posix_spawn_file_actions_destroy(&actions);
+  // A first call before the socket exists would put the channel into a back-off of seconds.
+  Eventually(std::chrono::seconds(20), [&] {
+    const auto stat = Stat(pid_);
+    return fs::exists(dir_ + "/supervisor.sock") || stat.empty() || stat[0] == "Z";
+  });
   grpc::ChannelArguments channel_args;
   channel_args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   channel_args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);

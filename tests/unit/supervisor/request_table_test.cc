@@ -1,0 +1,229 @@
+#include "supervisor/request_table.h"
+
+#include <catch2/catch.hpp>
+#include <rapidcheck.h>
+#include <rapidcheck/catch.h>
+
+#include <algorithm>
+#include <map>
+
+#include "proto/base/random.h"
+
+namespace holdfast::supervisor {
+namespace {
+
+const Instant kNow{std::chrono::hours(1)};
+
+RequestEntry Entry(uint64_t session, uint64_t client, uint64_t fingerprint = 0, uint32_t generated = 0) {
+  RequestEntry e;
+  e.session = SessionId(session);
+  e.client_id = client;
+  e.key.fingerprint = fingerprint != 0 ? fingerprint : session * 1000 + client;
+  e.generated = generated;
+  return e;
+}
+
+TEST_CASE("Requests are routed by id, found by session, and end once") {
+  RequestTable t(PoisonOptions{});
+  const RequestId a = t.Add(kNow, Entry(1, 7)).id;
+  const RequestId b = t.Add(kNow, Entry(2, 7)).id;  // the same client_id in another session is another request
+  CHECK(a != b);
+  CHECK_FALSE(t.CanAdd(SessionId(1), 7));
+  CHECK(t.CanAdd(SessionId(1), 8));
+  CHECK(t.Find(SessionId(2), 7)->id == b);
+  CHECK(t.waiting() == 2);
+  t.NoteAdmitted(*t.Find(a), 3);
+  t.NoteAdmitted(*t.Find(a), 3);  // twice counts once
+  CHECK(t.running() == 1);
+  CHECK(t.waiting() == 1);
+  t.NoteTokens(*t.Find(a), 2);
+  CHECK(t.Find(a)->generated == 2);
+  t.End(a, true);
+  t.End(a, true);
+  CHECK(t.Find(a) == nullptr);
+  CHECK(t.running() == 0);
+  CHECK(t.CanAdd(SessionId(1), 7));
+  CHECK(t.OfSession(SessionId(2)) == std::vector<RequestId>{b});
+  CHECK(t.OfSession(SessionId(3)).empty());
+}
+
+TEST_CASE("A loss ends every request, and says lost the first time") {
+  RequestTable t(PoisonOptions{});
+  for (uint64_t i = 0; i < 5; ++i) t.NoteAdmitted(t.Add(kNow, Entry(1, i)), 0);
+  const auto lost = t.LoseAll(kNow, true);
+  CHECK(lost.size() == 5);
+  CHECK(std::none_of(lost.begin(), lost.end(), [](const LostRequest& l) { return l.poison; }));
+  CHECK(t.size() == 0);
+  CHECK(t.running() == 0);
+  CHECK(t.LoseAll(kNow, true).empty());
+}
+
+TEST_CASE("A request in flight at two losses without advancing is poison") {
+  RequestTable t(PoisonOptions{});
+  t.Add(kNow, Entry(1, 1, 42));
+  CHECK_FALSE(t.LoseAll(kNow, true)[0].poison);
+  CHECK_FALSE(t.poison().IsQuarantined(kNow, {42, 0}));
+  t.Add(kNow, Entry(1, 2, 42));
+  CHECK(t.LoseAll(kNow, true)[0].poison);
+  CHECK(t.poison().IsQuarantined(kNow, {42, 0}));
+  CHECK_FALSE(t.poison().IsQuarantined(kNow, {42, 1}));  // another choice of the same prompt is another computation
+  CHECK(t.poison().Quarantined(kNow).size() == 1);
+  CHECK_FALSE(t.poison().IsQuarantined(kNow + std::chrono::minutes(11), {42, 0}));
+  t.poison().Clear();
+  CHECK_FALSE(t.poison().IsQuarantined(kNow, {42, 0}));
+}
+
+TEST_CASE("A stop of our own and losses nobody in flight can cause do not count") {
+  RequestTable t(PoisonOptions{});
+  for (int i = 0; i < 5; ++i) {
+    t.Add(kNow, Entry(1, 1, 42));
+    CHECK_FALSE(t.LoseAll(kNow, false)[0].poison);
+  }
+}
+
+TEST_CASE("A stream that gets on between losses lives through any number of them") {
+  RequestTable t(PoisonOptions{});
+  uint32_t generated = 0;
+  for (int i = 0; i < 50; ++i) {
+    RequestEntry& e = t.Add(kNow, Entry(1, 1, 42, generated));
+    t.NoteAdmitted(e, 0);
+    t.NoteTokens(e, 1);
+    ++generated;
+    CHECK_FALSE(t.LoseAll(kNow, true)[0].poison);
+  }
+}
+
+TEST_CASE("The poison is failed, the bystanders that got on are not") {
+  RequestTable t(PoisonOptions{});
+  std::map<uint64_t, uint32_t> position;
+  bool caught = false;
+  for (int round = 0; round < 3 && !caught; ++round) {
+    for (uint64_t f = 1; f <= 4; ++f) {
+      RequestEntry& e = t.Add(kNow, Entry(1, f, f, position[f]));
+      t.NoteAdmitted(e, 0);
+      if (f != 3) {
+        t.NoteTokens(e, 5);
+        position[f] += 5;
+      }
+    }
+    for (const LostRequest& l : t.LoseAll(kNow, true)) {
+      CHECK((!l.poison || l.entry.key.fingerprint == 3));
+      caught = caught || l.poison;
+    }
+  }
+  CHECK(caught);
+}
+
+// Four requests, one of which kills the worker the moment it is computed, before any other gets a token: the hard case.
+TEST_CASE("Suspects that nothing tells apart go on probation, one at a time, and only the guilty is failed") {
+  for (uint64_t guilty = 1; guilty <= 4; ++guilty) {
+    RequestTable t(PoisonOptions{});
+    std::map<uint64_t, uint32_t> generated;
+    std::map<uint64_t, bool> done;
+    bool caught = false;
+    int losses = 0;
+    while (done.size() < 4) {
+      REQUIRE(++losses < 10);
+      for (uint64_t f = 1; f <= 4; ++f) {
+        if (!done[f]) t.Add(kNow, Entry(1, f, f, generated[f]));
+        if (!done[f]) done.erase(f);
+      }
+      // The worker: computes everything that was sent; dies at the guilty one first.
+      for (bool alive = true; alive && t.size() > 0;) {
+        const auto list = t.List(10);
+        const auto sent = [&](const RequestEntry& e) { return e.state != RequestState::kHeld; };
+        REQUIRE(std::any_of(list.begin(), list.end(), sent));
+        for (const RequestEntry& e : list) {
+          if (sent(e) && e.key.fingerprint == guilty) alive = false;
+        }
+        if (!alive) break;
+        for (const RequestEntry& e : list) {
+          if (!sent(e)) continue;
+          RequestEntry* entry = t.Find(e.id);
+          t.NoteAdmitted(*entry, 0);
+          t.NoteTokens(*entry, 1);
+          if (++generated[e.key.fingerprint] >= 3) {
+            done[e.key.fingerprint] = true;
+            t.End(e.id, true);
+          }
+        }
+        while (t.ReleaseHeld(kNow)) {
+        }
+      }
+      for (const LostRequest& l : t.LoseAll(kNow, true)) {
+        if (!l.poison) continue;
+        CHECK(l.entry.key.fingerprint == guilty);
+        caught = true;
+        done[l.entry.key.fingerprint] = true;
+      }
+    }
+    CHECK(caught);
+    CHECK(losses <= 5);
+  }
+}
+
+TEST_CASE("Counts and routes agree with a plain model, whatever happens") {
+  rc::prop("model", [] {
+    RequestTable t(PoisonOptions{});
+    std::map<RequestId, std::pair<uint64_t, bool>> model;  // session, running
+    const auto steps = *rc::gen::inRange(0, 200);
+    uint64_t random = *rc::gen::arbitrary<uint64_t>();
+    const auto next = [&random](uint64_t below) { return (random = Mix64(random)) % below; };
+    for (int i = 0; i < steps; ++i) {
+      switch (next(6)) {
+        case 0: case 1: {
+          const uint64_t session = next(4), client = next(8);
+          if (!t.CanAdd(SessionId(session), client)) break;
+          const RequestId id = t.Add(kNow, Entry(session, client, next(20) + 1)).id;
+          RC_ASSERT(model.emplace(id, std::make_pair(session, false)).second);
+          break;
+        }
+        case 2:
+          for (auto& [id, m] : model) {
+            RequestEntry* e = t.Find(id);
+            RC_ASSERT(e != nullptr);
+            if (e->state == RequestState::kHeld || next(2) == 0) continue;
+            t.NoteAdmitted(*e, 0);
+            m.second = true;
+            t.NoteTokens(*e, static_cast<uint32_t>(next(3)));
+          }
+          break;
+        case 3:
+          if (!model.empty()) {
+            const RequestId id = model.begin()->first;
+            t.End(id, next(2) == 0);
+            model.erase(id);
+          }
+          break;
+        case 4: t.ReleaseHeld(kNow); break;
+        case 5:
+          if (next(4) == 0) {
+            RC_ASSERT(t.LoseAll(kNow, next(2) == 0).size() == model.size());
+            model.clear();
+          }
+          break;
+      }
+      RC_ASSERT(t.size() == model.size());
+      const auto running = static_cast<size_t>(std::count_if(model.begin(), model.end(), [](const auto& kv) { return kv.second.second; }));
+      RC_ASSERT(t.running() == running);
+      RC_ASSERT(t.waiting() == model.size() - running);
+      // Somebody can always go on: requests are held only while another one of theirs is in flight.
+      t.ReleaseHeld(kNow);
+      RC_ASSERT(t.size() == 0 || t.sent() > 0);
+    }
+  });
+}
+
+TEST_CASE("The register of suspects is bounded") {
+  PoisonOptions o;
+  o.max_records = 100;
+  PoisonRegister p(o);
+  for (uint64_t i = 0; i < 1000; ++i) {
+    const Suspect s{{i, 0}, 0};
+    p.OnLoss(kNow + std::chrono::milliseconds(i), {&s, 1});
+  }
+  CHECK(p.size() <= 100);
+}
+
+}  // namespace
+}  // namespace holdfast::supervisor
