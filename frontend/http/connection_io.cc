@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "frontend/http/connection.h"
+#include "frontend/http/internal/connection.h"
 #include "proto/base/log.h"
 
 namespace holdfast::http {

@@ -1,4 +1,4 @@
-#include "frontend/http/connection.h"
+#include "frontend/http/internal/connection.h"
 
 namespace holdfast::http {
 

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "frontend/http/connection.h"
+#include "frontend/http/internal/connection.h"
 #include "frontend/http/listener.h"
 #include "proto/base/log.h"
 

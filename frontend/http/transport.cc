@@ -2,7 +2,7 @@
 
 #include <poll.h>
 
-#include "frontend/http/socket_ops.h"
+#include "frontend/http/internal/socket_ops.h"
 
 namespace holdfast::http {
 namespace {

@@ -6,7 +6,7 @@
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
 
-#include "frontend/http/socket_ops.h"
+#include "frontend/http/internal/socket_ops.h"
 #include "frontend/http/transport.h"
 
 namespace holdfast::http {

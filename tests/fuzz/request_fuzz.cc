@@ -6,8 +6,10 @@
 #include "frontend/api/error.h"
 #include "frontend/api/request.h"
 
+namespace api = holdfast::api;
+namespace text = holdfast::text;
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace holdfast;
   if (size == 0) return 0;
   const auto body = text::ParseJson(std::string_view(reinterpret_cast<const char*>(data) + 1, size - 1));
   if (!body.ok()) return 0;

@@ -9,11 +9,11 @@
 #include "frontend/http/request_parser.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace holdfast::http;
+  using holdfast::http::HeadScanner;
   if (size < 2) return 0;
   const size_t piece = data[0] % 64 + 1;
   const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
-  ServerLimits limits;
+  holdfast::http::ServerLimits limits;
   limits.max_body_bytes = 1000;
   limits.max_header_bytes = 2000;
   limits.max_headers = 16;
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     result = scanner.Feed(input.substr(0, seen));
   }
   if (result != HeadScanner::Result::kComplete) return 0;
-  RequestParser parser(limits);
+  holdfast::http::RequestParser parser(limits);
   if (parser.PutHead(input.substr(0, scanner.head_bytes()))) return 0;
   size_t begin = scanner.head_bytes();
   while (!parser.done()) {
