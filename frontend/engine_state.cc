@@ -77,6 +77,7 @@ void EngineState::OnCard(const std::string& fingerprint, const absl::Status& sta
         card_error_.clear();
         card_error_of_.clear();
         LogInfo("model {} ({}, {} tokens in the vocabulary)", model_->name(), model_->architecture(), model_->vocab_size());
+        if (!model_->template_error().empty()) LogWarn("{}", model_->template_error());
       } else {
         // The same bytes would fail again: wait for another card.
         card_error_ = MessageOf(made.status());

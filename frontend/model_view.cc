@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "frontend/text/chat_template.h"
 #include "frontend/text/detokenizer.h"
 #include "frontend/text/tokenizer.h"
 #include "proto/base/status_wire.h"
@@ -15,10 +16,14 @@ namespace {
 
 constexpr size_t kFirstAnchors = 4, kLastAnchors = 60;
 
-// Where later prompts part from this one. Every template opens and closes its parts (system and tools, each message, the opener of the
-// turn to generate) with control tokens, so the places before and after them are the candidates; of many the first few (what all
-// conversations share) and the last ones count.
-std::vector<uint32_t> FindAnchors(const std::vector<uint32_t>& tokens, const text::Vocabulary& vocabulary) {
+// Keeps what every conversation shares (the first few) and what the next turn shares (the last ones).
+std::vector<uint32_t> Thin(std::vector<uint32_t> all) {
+  if (all.size() > kFirstAnchors + kLastAnchors) all.erase(all.begin() + kFirstAnchors, all.end() - kLastAnchors);
+  return all;
+}
+
+// For a prompt without known structure: parts open and close with control tokens, so the places around them are where prompts part.
+std::vector<uint32_t> AroundControlTokens(const std::vector<uint32_t>& tokens, const text::Vocabulary& vocabulary) {
   std::vector<uint32_t> all;
   const auto add = [&](size_t at) {
     if (at > 0 && at < tokens.size() && (all.empty() || all.back() < at)) all.push_back(static_cast<uint32_t>(at));
@@ -28,8 +33,47 @@ std::vector<uint32_t> FindAnchors(const std::vector<uint32_t>& tokens, const tex
     add(i);
     add(i + 1);
   }
-  if (all.size() > kFirstAnchors + kLastAnchors) all.erase(all.begin() + kFirstAnchors, all.end() - kLastAnchors);
-  return all;
+  return Thin(std::move(all));
+}
+
+// Byte offsets of the rendered text to token positions: the tokens that end at or before an offset. Empty when the tokens' texts do not
+// add up to the text (a tokenizer that normalised it), except for a bos and a leading space put in front.
+std::vector<uint32_t> ToPositions(const std::vector<size_t>& offsets, std::string_view text, const std::vector<uint32_t>& tokens,
+                                  const text::Vocabulary& vocabulary) {
+  const auto length = [&](uint32_t id) {
+    if (id >= vocabulary.size()) return size_t{0};
+    return vocabulary.IsHidden(id) ? vocabulary.stored(id).size() : vocabulary.bytes(id).size();
+  };
+  size_t total = 0;
+  for (const uint32_t id : tokens) total += length(id);
+  size_t skip = 0;
+  if (total != text.size() && !tokens.empty() && vocabulary.bos() == tokens[0]) skip = length(tokens[0]);
+  if (total == text.size() + skip + 1 && vocabulary.add_space_prefix()) ++skip;
+  if (total != text.size() + skip) return {};
+  std::vector<uint32_t> out;
+  size_t end = 0, next = 0;
+  for (uint32_t i = 0; i < tokens.size() && next < offsets.size(); ++i) {
+    end += length(tokens[i]);
+    // Offsets before the end of this token: the prefix without it.
+    while (next < offsets.size() && offsets[next] + skip < end) {
+      if (i > 0 && (out.empty() || out.back() < i)) out.push_back(i);
+      ++next;
+    }
+  }
+  return Thin(std::move(out));
+}
+
+std::string StoredText(const proto::Vocabulary& vocabulary, bool has, uint32_t id) {
+  return has && id < static_cast<uint32_t>(vocabulary.tokens_size()) ? vocabulary.tokens(static_cast<int>(id)) : std::string();
+}
+
+const proto::ChatTemplate* DefaultTemplate(const proto::ModelCard& card) {
+  for (const char* name : {"", "default"}) {
+    for (const proto::ChatTemplate& one : card.chat_templates()) {
+      if (one.name() == name) return &one;
+    }
+  }
+  return card.chat_templates_size() > 0 ? &card.chat_templates(0) : nullptr;
 }
 
 }  // namespace
@@ -54,6 +98,19 @@ absl::StatusOr<std::shared_ptr<const ModelView>> ModelView::Create(std::string_v
   if (card.sampling().has_min_p()) view->sampling_.min_p = card.sampling().min_p();
   view->suppress_ids_.assign(card.vocabulary().suppress().begin(), card.vocabulary().suppress().end());
   HF_ASSIGN_OR_RETURN(view->tokenizer_, text::Tokenizer::Create(card));
+  const proto::Vocabulary& vocabulary = card.vocabulary();
+  text::SpecialTokenTexts specials;
+  specials.bos = StoredText(vocabulary, vocabulary.has_bos(), vocabulary.bos());
+  specials.eos = StoredText(vocabulary, vocabulary.has_eos(), vocabulary.eos());
+  specials.unk = StoredText(vocabulary, vocabulary.has_unknown(), vocabulary.unknown());
+  specials.pad = StoredText(vocabulary, vocabulary.has_padding(), vocabulary.padding());
+  if (const proto::ChatTemplate* source = DefaultTemplate(card)) {
+    auto made = text::ChatTemplate::Create(source->source(), source->name().empty() ? "chat_template" : source->name(), specials);
+    if (made.ok()) view->template_ = std::make_unique<const text::ChatTemplate>(*std::move(made));
+    else view->template_error_ = fmt::format("The model's chat template cannot be used: {}", MessageOf(made.status()));
+  } else {
+    view->template_error_ = "This model has no chat template: use /v1/completions, or a file with tokenizer.chat_template";
+  }
   return view;
 }
 
@@ -73,7 +130,7 @@ std::string ModelView::Decode(const std::vector<uint32_t>& ids) const {
 
 PreparedPrompt ModelView::FromIds(std::vector<uint32_t> ids) const {
   PreparedPrompt out;
-  out.anchors = FindAnchors(ids, tokenizer_->vocabulary());
+  out.anchors = AroundControlTokens(ids, tokenizer_->vocabulary());
   out.tokens = std::move(ids);
   return out;
 }
@@ -83,8 +140,24 @@ PreparedPrompt ModelView::EncodeText(std::string_view text) const {
   return FromIds(tokenizer_->Encode({&span, 1}, true));
 }
 
-absl::StatusOr<PreparedPrompt> ModelView::EncodeChat(const ValidRequest&, int64_t) const {
-  return absl::InvalidArgumentError("This model has no chat template: use /v1/completions, or a model whose file has tokenizer.chat_template");
+absl::StatusOr<PreparedPrompt> ModelView::EncodeChat(const ValidRequest& request, int64_t unix_seconds) const {
+  if (!template_) return absl::InvalidArgumentError(template_error_);
+  text::RenderInput input;
+  input.messages = request.messages;
+  input.tools = request.tools;
+  input.kwargs = request.template_kwargs;
+  input.add_generation_prompt = request.add_generation_prompt;
+  input.continue_final_message = request.continue_final_message;
+  input.now = unix_seconds;
+  HF_ASSIGN_OR_RETURN(const text::RenderedPrompt rendered, template_->Render(input));
+  std::vector<text::TextSpan> spans;
+  spans.reserve(rendered.spans.size());
+  for (const text::Span& span : rendered.spans) spans.push_back({span.text, span.trusted});
+  PreparedPrompt out;
+  out.tokens = tokenizer_->Encode(spans, true);
+  out.anchors = ToPositions(rendered.anchors, rendered.Text(), out.tokens, tokenizer_->vocabulary());
+  if (out.anchors.empty()) out.anchors = AroundControlTokens(out.tokens, tokenizer_->vocabulary());
+  return out;
 }
 
 }  // namespace holdfast::api

@@ -47,6 +47,9 @@ class ModelView final {
   const std::string& quantization() const { return quantization_; }
   const SamplingDefaults& sampling() const { return sampling_; }
 
+  // "" when chats can be rendered, else why not.
+  const std::string& template_error() const { return template_error_; }
+
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   // Ids that end a generation (MODELS.md 5.6), ascending.
   const std::vector<uint32_t>& stop_ids() const;
@@ -73,6 +76,8 @@ class ModelView final {
   SamplingDefaults sampling_;
   std::vector<uint32_t> suppress_ids_;
   std::unique_ptr<const text::Tokenizer> tokenizer_;
+  std::unique_ptr<const text::ChatTemplate> template_;
+  std::string template_error_;        // why there is none
 };
 
 }  // namespace holdfast::api

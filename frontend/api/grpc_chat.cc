@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "frontend/api/error_reply.h"
+#include "frontend/api/error.h"
 #include "frontend/api/grpc_chat_json.h"
 #include "frontend/api/router.h"
 #include "frontend/generation_errors.h"

@@ -1,5 +1,7 @@
 #include "frontend/api/grpc_chat_json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "frontend/api/error_reply.h"
+#include "frontend/api/error.h"
 #include "frontend/api/http_sinks.h"
 #include "frontend/api/json_out.h"
+#include "frontend/api/request.h"
 #include "frontend/generation_errors.h"
 #include "frontend/model_view.h"
+#include "frontend/text/json_value.h"
+#include "proto/base/status_wire.h"
 
 namespace holdfast::api {
 namespace {
@@ -103,6 +106,26 @@ std::string Api::ModelId() const {
   return model ? model->name() : std::string();
 }
 
+std::variant<ValidRequest, ApiError> Api::Parse(Route route, std::string_view body) const {
+  const auto json = text::ParseJson(body);
+  if (!json.ok()) return InvalidRequest("The body is not valid JSON: " + std::string(MessageOf(json.status())), "");
+  const auto model = context_.state.model();
+  RequestContext context;
+  context.served_model = ModelId();
+  if (model) {
+    if (model->name() != context.served_model) context.aliases.push_back(model->name());
+    context.vocab_size = model->vocab_size();
+    const SamplingDefaults& defaults = model->sampling();
+    context.defaults.temperature = defaults.temperature.value_or(context.defaults.temperature);
+    context.defaults.top_p = defaults.top_p.value_or(context.defaults.top_p);
+    context.defaults.top_k = defaults.top_k.value_or(context.defaults.top_k);
+    context.defaults.min_p = defaults.min_p.value_or(context.defaults.min_p);
+  }
+  context.strict_model = options_.strict_model;
+  context.max_n = context.max_prompts = options_.max_choices;
+  return route == Route::kChat ? ParseChatRequest(*json, context) : ParseCompletionsRequest(*json, context);
+}
+
 ResponseHead Api::MakeHead(const ValidRequest& request) const {
   ResponseHead head;
   head.route = request.route;
@@ -175,12 +198,7 @@ void Api::Models(const Exchange& exchange) const {
 
 void Api::OneModel(const Exchange& exchange, const std::string& id) const {
   if (!id.empty() && id == ModelId()) return exchange->Send(Json(ModelObject()));
-  ApiError error;
-  error.status = 404;
-  error.param = "model";
-  error.code = "model_not_found";
-  error.message = fmt::format("The model '{}' does not exist; GET /v1/models lists what is served", id.substr(0, 200));
-  exchange->Send(ErrorResponse(error));
+  exchange->Send(ErrorResponse(ModelNotFound(id, ModelId())));
 }
 
 }  // namespace holdfast::api

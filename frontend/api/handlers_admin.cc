@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "frontend/api/error_reply.h"
+#include "frontend/api/error.h"
 #include "frontend/api/handlers.h"
 #include "frontend/api/health.h"
 #include "frontend/api/json_out.h"

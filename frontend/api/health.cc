@@ -1,6 +1,6 @@
 #include "frontend/api/health.h"
 
-#include "frontend/api/error_reply.h"
+#include "frontend/api/error.h"
 #include "frontend/api/json_out.h"
 
 namespace holdfast::api {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "frontend/api/error_reply.h"
+#include "frontend/api/error.h"
 
 namespace holdfast::api {
 namespace {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <utility>
 
-#include "frontend/api/error_reply.h"
+#include "frontend/api/error.h"
 #include "frontend/api/metrics.h"
 #include "proto/base/log.h"
 
