@@ -1,0 +1,187 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+#include "proto/base/check.h"
+#include "proto/base/random.h"
+#include "worker/model/tools/make_model.h"
+#include "worker/model/tools/vocabularies.h"
+
+namespace holdfast::model {
+namespace {
+
+// Roughly normal values: the sum of four uniforms, scaled to variance 1. Exact shape does not matter; being the same everywhere does.
+class Noise {
+ public:
+  explicit Noise(uint64_t seed) : state_(Mix64(seed)) {}
+  std::vector<float> Values(int64_t n, float mean, float deviation) {
+    std::vector<float> out(n);
+    for (float& v : out) {
+      state_ = Mix64(state_);
+      float sum = 0;
+      for (int i = 0; i < 4; ++i) sum += static_cast<float>((state_ >> (16 * i)) & 0xFFFF) / 65536.f - 0.5f;
+      v = mean + deviation * sum * 1.7320508f;
+    }
+    return out;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+class Builder {
+ public:
+  explicit Builder(const RandomModelOptions& o) : options(o), noise_(o.seed) {}
+  void Matrix(const std::string& name, int64_t in, int64_t out, int64_t experts = 1) {
+    std::vector<int64_t> dims = {in, out};
+    if (experts > 1) dims.push_back(experts);
+    w.Tensor(name, dims, options.type, noise_.Values(in * out * experts, 0.f, 1.f / std::sqrt(static_cast<float>(in))));
+  }
+  void Norm(const std::string& name, int64_t n) { w.Tensor(name, {n}, kernels::DType::kF32, noise_.Values(n, 1.f, 0.1f)); }
+  void Vector(const std::string& name, int64_t n, float mean, float deviation) {
+    w.Tensor(name, {n}, kernels::DType::kF32, noise_.Values(n, mean, deviation));
+  }
+  void Embedding(const std::string& name, int64_t in, int64_t out) { w.Tensor(name, {in, out}, options.type, noise_.Values(in * out, 0.f, 1.f)); }
+  void Router(const std::string& name, int64_t in, int64_t out) { w.Tensor(name, {in, out}, kernels::DType::kF32, noise_.Values(in * out, 0.f, 1.f)); }
+
+  GgufWriter w;
+  const RandomModelOptions& options;
+
+ private:
+  Noise noise_;
+};
+
+}  // namespace
+
+GgufWriter RandomGemma4(const RandomModelOptions& o) {
+  HF_CHECKF(o.dim % 32 == 0 && o.layers >= 3 && o.per_layer % 32 == 0, "dim {}, layers {}, per_layer {}", o.dim, o.layers, o.per_layer);
+  constexpr int32_t kHeads = 4, kHd = 32, kHdFull = 64, kKv = 2, kKvFull = 1, kExperts = 8, kUsed = 2, kExpertWidth = 64;
+  const int32_t ff = 2 * o.dim, shared = o.per_layer > 0 ? 2 : 0;
+  Builder b(o);
+  std::vector<bool> windowed;
+  std::vector<int32_t> kv_heads;
+  for (int32_t i = 0; i < o.layers; ++i) {
+    // With shared caches, the layers before the last two must end windowed, full.
+    const bool full = shared > 0 ? i == o.layers - 3 || i == o.layers - 1 : i % 3 == 2;
+    windowed.push_back(!full);
+    kv_heads.push_back(full ? kKvFull : kKv);
+  }
+  GgufWriter& w = b.w;
+  w.String("general.architecture", "gemma4");
+  w.String("general.name", "random-gemma4");
+  w.F32("general.sampling.temp", 1.0f);
+  w.I32("general.sampling.top_k", 64);
+  w.F32("general.sampling.top_p", 0.95f);
+  w.U32("gemma4.context_length", o.context);
+  w.U32("gemma4.embedding_length", o.dim);
+  w.U32("gemma4.block_count", o.layers);
+  w.U32("gemma4.feed_forward_length", ff);
+  w.U32("gemma4.attention.head_count", kHeads);
+  w.I32s("gemma4.attention.head_count_kv", kv_heads);
+  w.U32("gemma4.attention.key_length", kHdFull);
+  w.U32("gemma4.attention.value_length", kHdFull);
+  w.U32("gemma4.attention.key_length_swa", kHd);
+  w.U32("gemma4.attention.value_length_swa", kHd);
+  w.U32("gemma4.attention.sliding_window", o.window);
+  w.Bools("gemma4.attention.sliding_window_pattern", windowed);
+  w.U32("gemma4.attention.shared_kv_layers", shared);
+  w.F32("gemma4.attention.layer_norm_rms_epsilon", 1e-6f);
+  w.U32("gemma4.embedding_length_per_layer_input", o.per_layer);
+  w.F32("gemma4.final_logit_softcapping", 30.f);
+  w.F32("gemma4.rope.freq_base", 1e6f);
+  w.F32("gemma4.rope.freq_base_swa", 1e4f);
+  w.U32("gemma4.rope.dimension_count", kHdFull);
+  w.U32("gemma4.rope.dimension_count_swa", kHd);
+  if (o.experts) {
+    w.U32("gemma4.expert_count", kExperts);
+    w.U32("gemma4.expert_used_count", kUsed);
+    w.U32("gemma4.expert_feed_forward_length", kExpertWidth);
+  }
+  const int64_t vocab = WriteGemmaVocabulary(&w);
+  b.Embedding("token_embd.weight", o.dim, vocab);
+  if (o.per_layer > 0) {
+    b.Embedding("per_layer_token_embd.weight", int64_t{o.per_layer} * o.layers, vocab);
+    b.Matrix("per_layer_model_proj.weight", o.dim, int64_t{o.per_layer} * o.layers);
+    b.Norm("per_layer_proj_norm.weight", o.per_layer);
+  }
+  std::vector<float> factors(kHdFull / 2, 1e30f);  // a quarter of a full head rotates
+  std::fill(factors.begin(), factors.begin() + kHdFull / 8, 1.f);
+  w.Tensor("rope_freqs.weight", {kHdFull / 2}, kernels::DType::kF32, factors);
+  b.Norm("output_norm.weight", o.dim);
+  for (int32_t i = 0; i < o.layers; ++i) {
+    const auto name = [i](const char* suffix) { return fmt::format("blk.{}.{}", i, suffix); };
+    const int64_t hd = windowed[i] ? kHd : kHdFull, kv = kv_heads[i];
+    for (const char* n : {"attn_norm.weight", "post_attention_norm.weight", "ffn_norm.weight", "post_ffw_norm.weight"}) b.Norm(name(n), o.dim);
+    b.Matrix(name("attn_q.weight"), o.dim, kHeads * hd);
+    b.Norm(name("attn_q_norm.weight"), hd);
+    if (i < o.layers - shared) {
+      b.Matrix(name("attn_k.weight"), o.dim, kv * hd);
+      b.Norm(name("attn_k_norm.weight"), hd);
+      if (windowed[i]) b.Matrix(name("attn_v.weight"), o.dim, kv * hd);
+    }
+    b.Matrix(name("attn_output.weight"), kHeads * hd, o.dim);
+    b.Vector(name("layer_output_scale.weight"), 1, 0.8f, 0.1f);
+    b.Matrix(name("ffn_gate.weight"), o.dim, ff);
+    b.Matrix(name("ffn_up.weight"), o.dim, ff);
+    b.Matrix(name("ffn_down.weight"), ff, o.dim);
+    if (o.experts) {
+      b.Router(name("ffn_gate_inp.weight"), o.dim, kExperts);
+      for (const char* n : {"ffn_gate_inp.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_1.weight", "post_ffw_norm_2.weight"}) b.Norm(name(n), o.dim);
+      b.Matrix(name("ffn_gate_up_exps.weight"), o.dim, 2 * kExpertWidth, kExperts);
+      b.Matrix(name("ffn_down_exps.weight"), kExpertWidth, o.dim, kExperts);
+      b.Vector(name("ffn_down_exps.scale"), kExperts, 1.f, 0.2f);
+    }
+    if (o.per_layer > 0) {
+      b.Matrix(name("inp_gate.weight"), o.dim, o.per_layer);
+      b.Matrix(name("proj.weight"), o.per_layer, o.dim);
+      b.Norm(name("post_norm.weight"), o.dim);
+    }
+  }
+  return std::move(b.w);
+}
+
+GgufWriter RandomLlama(const RandomModelOptions& o) {
+  HF_CHECKF(o.dim % 64 == 0 && o.layers >= 1, "dim {}, layers {}", o.dim, o.layers);
+  const int32_t heads = o.dim / 32, kv = heads / 2, hd = 32, ff = 2 * o.dim;
+  Builder b(o);
+  GgufWriter& w = b.w;
+  w.String("general.architecture", "llama");
+  w.String("general.name", "random-llama");
+  w.U32("llama.context_length", o.context);
+  w.U32("llama.embedding_length", o.dim);
+  w.U32("llama.block_count", o.layers);
+  w.U32("llama.feed_forward_length", ff);
+  w.U32("llama.attention.head_count", heads);
+  w.U32("llama.attention.head_count_kv", kv);
+  w.F32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  w.F32("llama.rope.freq_base", 1e5f);
+  w.U32("llama.rope.dimension_count", hd);
+  const int64_t vocab = WriteChatmlVocabulary(&w);
+  b.Embedding("token_embd.weight", o.dim, vocab);
+  if (!o.tied) b.Matrix("output.weight", o.dim, vocab);
+  b.Norm("output_norm.weight", o.dim);
+  if (o.rope_freqs) b.Vector("rope_freqs.weight", hd / 2, 4.f, 1.f);
+  for (int32_t i = 0; i < o.layers; ++i) {
+    const auto name = [i](const char* suffix) { return fmt::format("blk.{}.{}", i, suffix); };
+    b.Norm(name("attn_norm.weight"), o.dim);
+    b.Norm(name("ffn_norm.weight"), o.dim);
+    b.Matrix(name("attn_q.weight"), o.dim, heads * hd);
+    b.Matrix(name("attn_k.weight"), o.dim, kv * hd);
+    b.Matrix(name("attn_v.weight"), o.dim, kv * hd);
+    b.Matrix(name("attn_output.weight"), heads * hd, o.dim);
+    if (o.biases) {
+      b.Vector(name("attn_q.bias"), heads * hd, 0.f, 0.1f);
+      b.Vector(name("attn_k.bias"), kv * hd, 0.f, 0.1f);
+      b.Vector(name("attn_v.bias"), kv * hd, 0.f, 0.1f);
+      b.Vector(name("attn_output.bias"), o.dim, 0.f, 0.1f);
+    }
+    b.Matrix(name("ffn_gate.weight"), o.dim, ff);
+    b.Matrix(name("ffn_up.weight"), o.dim, ff);
+    b.Matrix(name("ffn_down.weight"), ff, o.dim);
+  }
+  return std::move(b.w);
+}
+
+}  // namespace holdfast::model
