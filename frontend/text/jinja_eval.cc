@@ -181,7 +181,7 @@ Interpreter::Flow Interpreter::ExecFor(const Stmt& stmt) {
   return RunLoop(stmt, std::move(*items), 1, scope_);
 }
 
-Interpreter::Flow Interpreter::RunLoop(const Stmt& stmt, std::vector<Value> items, uint32_t depth, const std::shared_ptr<Scope>& outer) {
+Interpreter::Flow Interpreter::RunLoop(const Stmt& stmt, std::vector<Value> items, uint32_t depth, std::shared_ptr<Scope> outer) {
   const auto before = scope_;
   if (stmt.condition != nullptr) {
     std::vector<Value> kept;

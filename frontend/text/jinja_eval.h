@@ -53,7 +53,7 @@ class Interpreter final : public Runtime {
   Flow Exec(const Body& body);
   Flow ExecStmt(const Stmt& stmt);
   Flow ExecFor(const Stmt& stmt);
-  Flow RunLoop(const Stmt& stmt, std::vector<Value> items, uint32_t depth, const std::shared_ptr<Scope>& outer);
+  Flow RunLoop(const Stmt& stmt, std::vector<Value> items, uint32_t depth, std::shared_ptr<Scope> outer);
   Flow ExecCallBlock(const Stmt& stmt);
   bool Captured(const Body& body, Value* text);
   bool Assign(const Target& target, Value value);
