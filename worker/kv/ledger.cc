@@ -80,6 +80,11 @@ void Ledger::DropRef(size_t g, PageRef ref) {
 bool Ledger::EvictOne(size_t g) {
   const NodeId victim = index_.Victim(g);
   if (victim == kNoNode) return false;
+  EvictNode(g, victim);
+  return true;
+}
+
+void Ledger::EvictNode(size_t g, NodeId victim) {
   Fold(kFoldEvict, static_cast<uint64_t>(g) << 32 | victim.v);
   counters_.evictions[g]++;
   if (windows_[g] != 0) {
@@ -88,7 +93,6 @@ bool Ledger::EvictOne(size_t g) {
     for (size_t other = groups(); other > 0; --other) index_.Release(victim, other - 1);
   }
   index_.RemoveIfEmpty(victim);
-  return true;
 }
 
 // ---- the life of a row ----------------------------------------------------------------------------------------------------------

@@ -93,6 +93,8 @@ class Ledger {
   int64_t Available(size_t g) const { return Available(g, arenas_[g].limit()); }
   uint32_t Usable(size_t g) const { return arenas_[g].limit() - arenas_[g].quarantined_below_limit(); }
   bool EvictOne(size_t g);
+  // Gives up the node's page of window group g, or, of the full group, the whole node: a leaf that only the index holds.
+  void EvictNode(size_t g, NodeId victim);
 
   // ---- resizing ----------------------------------------------------------------------------------------------------------------
   void SetLimit(size_t g, uint32_t limit);

@@ -37,7 +37,7 @@ SchedulerImpl::Demand SchedulerImpl::Measure(Sequence* s) {
 bool SchedulerImpl::HeldBack(Sequence* s, uint32_t blocks) {
   if (!s->use_cache || s->prompt_logprobs || blocks >= s->chain.size()) return false;
   for (const Sequence* o : running_) {
-    if (o->state != SequenceState::kPrefill || o->row.node == kv::kNoNode || blocks >= o->chain.size() || o->chain[blocks] != s->chain[blocks]) continue;
+    if (!o->running() || o->row.node == kv::kNoNode || blocks >= o->chain.size() || o->chain[blocks] != s->chain[blocks]) continue;
     const uint64_t end = (blocks + 1ull) * page_size_;
     if (end > o->target || end <= o->row.settled) continue;
     // Chains agree up to the point of divergence, so the common blocks are found by bisection.
@@ -61,7 +61,7 @@ bool SchedulerImpl::HeldBack(Sequence* s, uint32_t blocks) {
 bool SchedulerImpl::StillHeldBack(const Sequence& s) const {
   if (s.writer_order == 0) return false;
   const Sequence* o = slots_[s.writer_slot];
-  return o != nullptr && o->order == s.writer_order && o->state == SequenceState::kPrefill && o->row.node != kv::kNoNode &&
+  return o != nullptr && o->order == s.writer_order && o->running() && o->row.node != kv::kNoNode &&
          o->row.settled < s.writer_tokens;
 }
 

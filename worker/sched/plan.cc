@@ -31,7 +31,7 @@ void SchedulerImpl::AddEntry(Launch* launch, Sequence* s, uint32_t tokens) {
   s->inflight++;
   if (s->row.launched == s->target) s->state = SequenceState::kDecode;
   plan.total_tokens += tokens;
-  launch->members.push_back({s, s->epoch, tokens});
+  launch->members.push_back({s, s->epoch, e.start, tokens});
   Fold(s->request.v << 32 ^ static_cast<uint64_t>(e.start) << 12 ^ tokens);
 }
 

@@ -75,7 +75,9 @@ SchedulerImpl::SchedulerImpl(const SchedulerConfig& config, const kv::CapacityQu
   RefreshLimits();
 }
 
-SchedulerImpl::~SchedulerImpl() = default;
+SchedulerImpl::~SchedulerImpl() {
+  for (Sequence* s : running_) ledger_.Forget(&s->row);  // pages end with the ledger
+}
 
 // ---- commands -------------------------------------------------------------------------------------------------------------------
 
@@ -115,9 +117,16 @@ void SchedulerImpl::End(Sequence* s, EndReason reason, std::string message, uint
   Fold(s->request.v ^ static_cast<uint64_t>(reason) << 60);
 }
 
+// Pages of the full pool a request can count on: those of the target while the pool shrinks.
+uint32_t SchedulerImpl::FullUsable() const {
+  const uint32_t usable = ledger_.Usable(0);
+  if (targets_.empty() || !targets_[0].shrink) return usable;
+  return std::min(usable, targets_[0].limit - std::min(targets_[0].limit, ledger_.arena(0).quarantined_below_limit()));
+}
+
 uint32_t SchedulerImpl::max_request_tokens() const {
   if (!ledger_.has_full()) return config_.max_seq_len;
-  const uint64_t tokens = static_cast<uint64_t>(ledger_.Usable(0)) * page_size_;
+  const uint64_t tokens = static_cast<uint64_t>(FullUsable()) * page_size_;
   return static_cast<uint32_t>(std::min<uint64_t>(tokens, config_.max_seq_len));
 }
 
@@ -166,10 +175,10 @@ void SchedulerImpl::Submit(SubmitCommand command) {
   } else if (count > config_.max_seq_len || s->prompt_tokens >= config_.max_seq_len) {
     End(s, EndReason::kNeverFits,
         fmt::format("the prompt has {} tokens; prompt and answer together can have at most {}", count, limit), limit);
-  } else if (ledger_.has_full() && Pages(s->final_tokens) > ledger_.Usable(0)) {
+  } else if (ledger_.has_full() && Pages(s->final_tokens) > FullUsable()) {
     End(s, EndReason::kNeverFits,
         fmt::format("prompt ({} tokens) and max_tokens ({}) take {} pages of {} tokens; the pool has {}: at most {} tokens fit", s->prompt_tokens,
-                    command.max_tokens, Pages(s->final_tokens), page_size_, ledger_.Usable(0), limit),
+                    command.max_tokens, Pages(s->final_tokens), page_size_, FullUsable(), limit),
         limit);
   } else if (count >= s->final_tokens && count > s->prompt_tokens) {
     End(s, EndReason::kLength);  // resumed after its last token

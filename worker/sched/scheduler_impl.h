@@ -48,6 +48,7 @@ class SchedulerImpl final : public Scheduler {
     struct Member {
       Sequence* sequence;
       uint64_t epoch;
+      uint32_t start;
       uint32_t tokens;
     };
     std::vector<Member> members;  // of each entry
@@ -105,6 +106,7 @@ class SchedulerImpl final : public Scheduler {
 
   // ---- resize.cc
   void PumpResize();
+  uint32_t FullUsable() const;
   int64_t FullHeadroom() const;            // A - R
 
   SchedulerConfig config_;

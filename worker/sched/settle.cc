@@ -57,7 +57,7 @@ void SchedulerImpl::SettleMember(const Launch::Member& member, const SampledToke
   Sequence* s = member.sequence;
   if (s->epoch != member.epoch) return;  // it was restarted meanwhile; this step was computed on what is no longer trusted
   s->inflight--;
-  s->row.settled += member.tokens;
+  s->row.settled = member.start + member.tokens;
   if (sampled != nullptr && sampled->failed && s->running()) {
     // What it computed may be what made the logits infinite: its own blocks leave the index, this step's never enter.
     ledger_.UnindexRow(&s->row, s->hit_blocks);
@@ -65,7 +65,7 @@ void SchedulerImpl::SettleMember(const Launch::Member& member, const SampledToke
   } else {
     CommitRow(s);
     if (s->running()) {
-      ledger_.Slide(&s->row);
+      if (!HF_DRILL(kCadenceSlide) || next_step_.v % 32 == 0) ledger_.Slide(&s->row);
       if (sampled != nullptr) {
         s->tokens.push_back(sampled->token);
         if (s->use_cache) ExtendChain(s);
@@ -94,6 +94,12 @@ void SchedulerImpl::Apply(const StepResult& result) {
     Report(Severity::kStructural, "settle_order", fmt::format("step {} settled, none is outstanding", result.step.v));
     return;
   }
+#ifdef HOLDFAST_DRILLS
+  for (uint32_t i = 1; HF_DRILL(kSettleOutOfOrder) && i < outstanding_; ++i) {
+    Launch& other = launches_[(oldest_ + i) % launches_.size()];
+    if (other.plan.step == result.step) std::swap(launches_[oldest_], other);
+  }
+#endif
   Launch& launch = launches_[oldest_];
   size_t expected = 0;
   for (const StepEntry& e : launch.plan.entries) expected += e.sample;
@@ -116,6 +122,8 @@ void SchedulerImpl::Apply(const StepResult& result) {
   oldest_ = (oldest_ + 1) % static_cast<uint32_t>(launches_.size());
   --outstanding_;
   CheckStep(true);
+  counters_.heals = ledger_.counters().heals;
+  counters_.dedups = ledger_.counters().dedups;
   if (resize_.phase == ResizeState::Phase::kRunning && outstanding_ == 0) PumpResize();
 }
 
