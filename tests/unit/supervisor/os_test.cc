@@ -247,7 +247,7 @@ TEST_CASE("The runtime directory: ours alone, one at a time, and clean") {
 
 TEST_CASE("systemd's notify protocol, to a path and to an abstract name") {
   TempDir dir;
-  for (const std::string name : {dir.path + "/notify", std::string("@holdfast-test-") + std::to_string(::getpid())}) {
+  for (const std::string& name : {dir.path + "/notify", std::string("@holdfast-test-") + std::to_string(::getpid())}) {
     const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
