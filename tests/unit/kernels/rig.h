@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "kernels/cpu/isa.h"
 #include "kernels/ops.h"
 #include "kernels/quant_blocks.h"
