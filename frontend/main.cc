@@ -55,7 +55,7 @@ void RaiseDescriptorLimit() {
 class Frontend final {
  public:
   Frontend(const FrontendConfig& config, std::vector<std::string> keys)
-      : config_(config), keys_(std::move(keys)), loop_(MakeLoop(io_)), metrics_(MetricsRegistry()), state_(*loop_, pool_),
+      : config_(config), keys_(std::move(keys)), metrics_(MetricsRegistry()), loop_(MakeLoop(io_)), state_(*loop_, pool_),
         pool_(config.text_threads, kMaxQueuedTexts) {
     ChannelOptions channel;
     channel.target = config.engine;
@@ -177,9 +177,9 @@ class Frontend final {
 
   const FrontendConfig config_;
   const std::vector<std::string> keys_;
-  boost::asio::io_context io_{1};
-  std::unique_ptr<Loop> loop_;
   FrontendMetrics metrics_;
+  boost::asio::io_context io_{1};  // outlived by what its last handlers may touch
+  std::unique_ptr<Loop> loop_;
   EngineState state_;
   TextPool pool_;          // joined before the state it posts to is gone
   std::unique_ptr<EngineClient> engine_;
@@ -207,6 +207,7 @@ int Main(int argc, char** argv) {
     keys = *std::move(read);
   }
   RaiseDescriptorLimit();
+  DieWithParentIfAsked();
   // Before any thread: gRPC and the text pool inherit the mask.
   UniqueFd signals = BlockSignals({SIGTERM, SIGINT});
   auto frontend = std::make_unique<Frontend>(config, std::move(keys));

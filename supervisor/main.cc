@@ -1,10 +1,7 @@
 // holdfast-supervisor: see config.h for the flags, supervisor.h for the loop.
 #include <signal.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -48,11 +45,7 @@ int Main(int argc, char** argv) {
   absl::StatusOr<RuntimeDir> dir = RuntimeDir::Open(path);
   if (!dir.ok()) return Die(ExitCode::kEnvironment, std::string(dir.status().message()));
 
-  // `holdfast serve` names itself: when it dies without a word, we are asked to stop as if it had asked.
-  if (const char* parent = std::getenv("HOLDFAST_DIE_WITH_PARENT"); parent != nullptr && std::atol(parent) > 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (::getppid() != std::atol(parent)) return Die(ExitCode::kEnvironment, "the process that started this one is gone");
-  }
+  DieWithParentIfAsked();
   // Before any thread exists, so that all inherit the mask.
   UniqueFd signals = BlockSignals({SIGTERM, SIGINT, SIGCHLD});
   Supervisor supervisor(*std::move(config), *std::move(dir), std::move(signals), SystemdNotify::FromEnvironment(), Clock::Real());
