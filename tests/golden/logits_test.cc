@@ -4,10 +4,12 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "tests/support/model_harness.h"
+#include "tests/support/quantised_ops.h"
 
 namespace holdfast::test {
 namespace {
@@ -75,6 +77,18 @@ size_t ArgmaxAgreement(std::span<const float> a, std::span<const float> b, size_
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * 4) == 0; }
 
+// What a backend that rounds activations to int8 per 32 values should get.
+const std::vector<float>& EmulatedLogits(const Fixture& fixture) {
+  static std::map<std::string, std::vector<float>> cache;
+  std::vector<float>& logits = cache[fixture.name];
+  if (logits.empty()) {
+    const auto ops = MakeQuantisedActivationOps();
+    auto h = Open(fixture.name, ops.get(), {});
+    logits = Run(*h, h->NewSequence(), ReadIds(fixture.ids), 0);
+  }
+  return logits;
+}
+
 void CheckAgainstReference(const Fixture& fixture, const std::string& backend, const std::vector<float>& got, double f32_limit = 1e-6) {
   const auto want = ReadLogits(fixture.name);
   const size_t positions = ReadIds(fixture.ids).size();
@@ -85,9 +99,17 @@ void CheckAgainstReference(const Fixture& fixture, const std::string& backend, c
   if (!fixture.quantised || backend == "reference") {
     CHECK(nmse < f32_limit);
     CHECK(same == positions);
-  } else {  // activations are quantised to int8 too (MODELS section 9)
-    CHECK(nmse < 5e-3);
+  } else {
+    // Activations are int8 too. Against the float reference: the same choice, and near it; how near is ruled by the few rows in which a
+    // router's near-tie falls the other way (gemma4-q8 has five of 40). Against a reference that rounds its activations alike: tight.
     CHECK(same * 100 >= positions * 95);
+    CHECK(nmse < 1e-2);
+    const auto emulated = EmulatedLogits(fixture);
+    const double near = Nmse(got, emulated);
+    CAPTURE(near);
+    CHECK(near < 1e-3);
+    CHECK(Nmse(emulated, want) < 1e-2);
+    CHECK(ArgmaxAgreement(got, emulated, want.size() / positions) == positions);
   }
 }
 
@@ -168,10 +190,14 @@ TEST_CASE("rows do not depend on what shares the batch, nor on page moves", "[go
 TEST_CASE("every KV type stays near the reference", "[golden]") {
   const std::string backend = GENERATE("reference", "auto");
   const auto ops = MakeOps(backend);
+  // A dense model shows the type's own noise; with experts a router's near-tie may fall the other way, which costs a row or two.
   struct {
     kernels::KvDType type;
-    double limit;
-  } constexpr kTypes[] = {{kernels::KvDType::kF16, 1e-6}, {kernels::KvDType::kBF16, 1e-3}, {kernels::KvDType::kQ8_0, 3e-3}, {kernels::KvDType::kFp8E4M3, 3e-2}};
+    double dense, experts;
+  } constexpr kTypes[] = {{kernels::KvDType::kF16, 1e-6, 1e-6},
+                          {kernels::KvDType::kBF16, 1e-4, 2e-2},
+                          {kernels::KvDType::kQ8_0, 3e-4, 2e-2},
+                          {kernels::KvDType::kFp8E4M3, 1e-2, 1e-1}};
   // Heads of 32 only: gemma4's fixtures have windowed heads of 16, which 8-bit types refuse.
   for (const char* name : {"llama", "qwen3", "gptoss"}) {
     const auto ids = ReadIds("other");
@@ -183,7 +209,7 @@ TEST_CASE("every KV type stays near the reference", "[golden]") {
       const auto whole = Run(*h, h->NewSequence(), ids, 0);
       const double nmse = Nmse(whole, want);
       CAPTURE(name, backend, kernels::KvDTypeName(t.type), nmse);
-      CHECK(nmse < t.limit);
+      CHECK(nmse < (std::string(name) == "gptoss" ? t.experts : t.dense));
       CHECK(SameBits(Run(*h, h->NewSequence(), ids, 3), whole));
     }
   }
