@@ -118,15 +118,16 @@ void Api::Tokenize(const Exchange& exchange) {
     if (!ReadFlag(body, "add_special", false, &add_special)) return refuse(NoFlag("add_special"));
     if (!ReadFlag(body, "parse_special", true, &parse_special)) return refuse(NoFlag("parse_special"));
     if (!ReadFlag(body, "with_pieces", false, &with_pieces)) return refuse(NoFlag("with_pieces"));
-    return OnPool(exchange, [=]() -> Result {
-      return TokensAnswer(view->tokenizer().EncodePlain(content->AsString(), add_special, parse_special), *view, true, with_pieces, max_len);
+    // The value is captured, not the pointer: the body is gone when the pool runs this.
+    return OnPool(exchange, [=, value = *content]() -> Result {
+      return TokensAnswer(view->tokenizer().EncodePlain(value.AsString(), add_special, parse_special), *view, true, with_pieces, max_len);
     });
   }
   if (!ReadFlag(body, "add_special_tokens", prompt != nullptr, &add_special)) return refuse(NoFlag("add_special_tokens"));
   if (prompt) {
     if (!prompt->is_string()) return refuse(Refused("prompt must be a string", "prompt"));
-    return OnPool(exchange, [=]() -> Result {
-      return TokensAnswer(view->tokenizer().EncodePlain(prompt->AsString(), add_special, true), *view, false, false, max_len);
+    return OnPool(exchange, [=, value = *prompt]() -> Result {
+      return TokensAnswer(view->tokenizer().EncodePlain(value.AsString(), add_special, true), *view, false, false, max_len);
     });
   }
   auto request = Parse(Route::kChat, exchange->request().body);
