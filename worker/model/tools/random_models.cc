@@ -43,7 +43,9 @@ class Builder {
   void Vector(const std::string& name, int64_t n, float mean, float deviation) {
     w.Tensor(name, {n}, kernels::DType::kF32, noise_.Values(n, mean, deviation));
   }
-  void Embedding(const std::string& name, int64_t in, int64_t out) { w.Tensor(name, {in, out}, options.type, noise_.Values(in * out, 0.f, 1.f)); }
+  void Embedding(const std::string& name, int64_t in, int64_t out, float deviation) {
+    w.Tensor(name, {in, out}, options.type, noise_.Values(in * out, 0.f, deviation));
+  }
   void Router(const std::string& name, int64_t in, int64_t out) { w.Tensor(name, {in, out}, kernels::DType::kF32, noise_.Values(in * out, 0.f, 1.f)); }
 
   GgufWriter w;
@@ -100,16 +102,18 @@ GgufWriter RandomGemma4(const RandomModelOptions& o) {
     w.U32("gemma4.expert_feed_forward_length", kExpertWidth);
   }
   const int64_t vocab = WriteGemmaVocabulary(&w);
-  b.Embedding("token_embd.weight", o.dim, vocab);
+  // Rows of length 1: x starts at rms 1 (it is scaled by sqrt(dim)), so that the layers outweigh the token itself, and a tied head gives
+  // logits with a spread of output_norm's mean: the text depends on the whole context and sampling has something to choose from.
+  b.Embedding("token_embd.weight", o.dim, vocab, 1.f / std::sqrt(static_cast<float>(o.dim)));
   if (o.per_layer > 0) {
-    b.Embedding("per_layer_token_embd.weight", int64_t{o.per_layer} * o.layers, vocab);
+    b.Embedding("per_layer_token_embd.weight", int64_t{o.per_layer} * o.layers, vocab, 1.f);
     b.Matrix("per_layer_model_proj.weight", o.dim, int64_t{o.per_layer} * o.layers);
     b.Norm("per_layer_proj_norm.weight", o.per_layer);
   }
   std::vector<float> factors(kHdFull / 2, 1e30f);  // a quarter of a full head rotates
   std::fill(factors.begin(), factors.begin() + kHdFull / 8, 1.f);
   w.Tensor("rope_freqs.weight", {kHdFull / 2}, kernels::DType::kF32, factors);
-  b.Norm("output_norm.weight", o.dim);
+  b.Vector("output_norm.weight", o.dim, 3.f, 0.3f);
   for (int32_t i = 0; i < o.layers; ++i) {
     const auto name = [i](const char* suffix) { return fmt::format("blk.{}.{}", i, suffix); };
     const int64_t hd = windowed[i] ? kHd : kHdFull, kv = kv_heads[i];
@@ -159,7 +163,7 @@ GgufWriter RandomLlama(const RandomModelOptions& o) {
   w.F32("llama.rope.freq_base", 1e5f);
   w.U32("llama.rope.dimension_count", hd);
   const int64_t vocab = WriteChatmlVocabulary(&w);
-  b.Embedding("token_embd.weight", o.dim, vocab);
+  b.Embedding("token_embd.weight", o.dim, vocab, 0.3f);
   if (!o.tied) b.Matrix("output.weight", o.dim, vocab);
   b.Norm("output_norm.weight", o.dim);
   if (o.rope_freqs) b.Vector("rope_freqs.weight", hd / 2, 4.f, 1.f);

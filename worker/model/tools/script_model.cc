@@ -172,7 +172,12 @@ bool ScriptModel(const ScriptModelOptions& options, GgufWriter* w, std::string* 
   w->U32("tokenizer.ggml.eos_token_id", eos);
   w->U32("tokenizer.ggml.bos_token_id", bos);
   w->Bool("tokenizer.ggml.add_bos_token", false);
-  w->String("tokenizer.chat_template", "{%- for m in messages %}{{ m.content }}{%- endfor %}");
+  // A message's own text is untrusted and never becomes a special token, so the template says the selector the last message ends with.
+  std::string chat_template = "{%- for m in messages %}{{ m.content }}{%- endfor %}{%- set last = messages[-1].content | string %}";
+  for (size_t k = 0; k < scripts.size(); ++k) {
+    chat_template += fmt::format("{{%- if last.endswith('<S{0:02}>') %}}{{{{- '<S{0:02}>' }}}}{{%- endif %}}", k);
+  }
+  w->String("tokenizer.chat_template", chat_template);
   const std::vector<float> zeros(kDim * kDim, 0.f), ones(kDim, 1.f);
   std::vector<float> small(kDim * kDim);
   for (float& v : small) {
