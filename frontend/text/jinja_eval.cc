@@ -207,6 +207,7 @@ Interpreter::Flow Interpreter::RunLoop(const Stmt& stmt, std::vector<Value> item
     auto object = std::make_shared<Object>(Object::Kind::kLoop, meter());
     object->charge.Grow(static_cast<int64_t>(loop->items.size() * sizeof(Value)));
     object->loop = loop;
+    if (stmt.recursive) Adopt(object);  // it holds a scope, which may hold it
     const Value loop_value(object);
     for (; loop->index < loop->items.size() && Step() && CheckMemory(); ++loop->index) {
       scope_ = std::make_shared<Scope>(outer);
@@ -255,6 +256,12 @@ bool Interpreter::AssignNamespace(const Target& target, Value value) {
     return false;
   }
   Object& object = ns->object();
+  // As in lists: what leads to a loop could become a chain of any length.
+  const Value& holder = value.is_object() && value.object().kind == Object::Kind::kMethod ? value.object().self : value;
+  if (holder.is_object() && holder.object().kind == Object::Kind::kLoop) {
+    TypeError("the loop object cannot be stored in a namespace");
+    return false;
+  }
   if (value.Depth() > limits().max_value_depth) {
     LimitError("values are nested too deeply");
     return false;

@@ -402,7 +402,7 @@ Value CenterText(Runtime& rt, const Text& text, int64_t width, std::string_view 
   const auto length = static_cast<int64_t>(CountCodePoints(text.view()));
   if (width <= length) return rt.Str(text);
   const int64_t missing = width - length;
-  if (!rt.CheckSize(static_cast<size_t>(missing) * fill.size())) return Value();
+  if (!rt.CheckSize(static_cast<size_t>(missing)) || !rt.CheckSize(static_cast<size_t>(missing) * fill.size())) return Value();
   const int64_t left = missing / 2 + (missing & width & 1);  // as CPython splits an odd rest
   std::string before;
   std::string after;

@@ -49,6 +49,7 @@ Value ListMethod(Runtime& rt, const Value& self, const std::string& name, const 
     list.adopted = true;
     rt.Adopt(self.seq_ptr());
   }
+  if (!rt.Step(list.items.size() / 16)) return Value();
   if (name == "pop") {
     const auto a = rt.Bind(name, args, {"index"});
     const auto at = !a ? std::nullopt : (*a)[0] ? rt.WantInt(*(*a)[0], "pop") : std::optional<int64_t>(-1);
@@ -80,6 +81,8 @@ Value ListMethod(Runtime& rt, const Value& self, const std::string& name, const 
     added.push_back(*(*a)[1]);
   }
   if (!rt.CheckItems(list.items.size() + added.size()) || !rt.Step(added.size())) return Value();
+  // Adding makes a list first, which refuses what cannot be stored.
+  if (rt.List(added).is_none()) return Value();
   for (const Value& v : added) list.depth = std::max(list.depth, v.Depth() + 1);
   if (list.depth > rt.limits().max_value_depth) return rt.LimitError("lists are nested too deeply");
   list.charge.Grow(static_cast<int64_t>(added.size() * sizeof(Value)));
@@ -135,7 +138,7 @@ Value DictMethod(Runtime& rt, const Value& self, const std::string& name, const 
     if (found == nullptr && !(*a)[1]) return rt.TypeError("KeyError: " + rt.Repr(*(*a)[0]).str());
     std::string hash;
     std::string_view type;
-    if (HashKey(*(*a)[0], &hash, &type) && rt.Step(dict.items().size() / 64)) dict.Erase(hash);
+    if (HashKey(*(*a)[0], &hash, &type) && rt.Step(dict.items().size())) dict.Erase(hash);
     return value;
   }
   if (args.positional.size() > 1) return rt.TypeError("update expected at most 1 argument");
@@ -161,6 +164,7 @@ Value LoopMethod(Runtime& rt, const Value& self, const std::string& name, const 
   }
   bool same = loop.has_changed && loop.changed.size() == args.positional.size();
   for (size_t i = 0; same && i < args.positional.size(); ++i) same = rt.Equal(loop.changed[i], args.positional[i]);
+  if (!loop.has_changed) rt.Adopt(self.object_ptr());  // the arguments may lead back to this loop
   loop.has_changed = true;
   loop.changed = args.positional;
   return Value::Bool(!same);

@@ -63,7 +63,8 @@ Value Runtime::Repeat(const Value& v, Int times) {
   if (times < 0) times = 0;
   const size_t unit = v.is_str() ? v.text().size() : v.seq().items.size();
   const size_t limit = v.is_str() ? limits_.max_string_bytes : limits_.max_list_items;
-  if (unit != 0 && times > static_cast<Int>(limit / unit)) {
+  const size_t runs = v.is_str() && v.text().runs().size() > 1 ? v.text().runs().size() * sizeof(Text::Run) : 0;
+  if (unit != 0 && times > static_cast<Int>(limit / (unit + runs))) {
     return LimitError("repeating " + std::string(v.is_str() ? "a string" : "a list") + " " + IntToString(times) +
                       " times makes more than a template may");
   }
@@ -340,7 +341,7 @@ std::optional<bool> Runtime::Contains(const Value& item, const Value& container)
       TypeError("'in <string>' requires string as left operand, not " + std::string(item.TypeName()));
       return std::nullopt;
     }
-    if (!Step(container.text().size() / 1024)) return std::nullopt;
+    if (!Step(container.text().size() / 256)) return std::nullopt;
     return container.view().find(item.view()) != std::string_view::npos;
   }
   if (container.is_dict()) {

@@ -123,7 +123,9 @@ Body Parser::Statements(std::initializer_list<std::string_view> ends) {
   Body body;
   Nest nest(this);
   if (!nest.ok()) return body;
-  const Token opened = at_ > 0 ? tokens_[at_ - 1] : Token();
+  size_t tag = at_;
+  while (tag > 0 && tokens_[tag].kind != TokenKind::kBlockBegin) --tag;
+  const Token opened = tokens_[tag];
   while (!failed()) {
     const Token& token = Current();
     switch (token.kind) {

@@ -21,6 +21,14 @@ std::string ObjectTypeRepr(const Value& v) {
   return TypeOf(v) + " object";
 }
 
+// A loop knows its items; stored among other values it could become a chain of any length.
+constexpr const char* kLoopStored = "the loop object cannot be stored in a list or mapping";
+bool HoldsLoop(const Value& v) {
+  if (!v.is_object()) return false;
+  const Object& o = v.object();
+  return o.kind == Object::Kind::kLoop || (o.kind == Object::Kind::kMethod && HoldsLoop(o.self));
+}
+
 void AppendQuoted(std::string_view s, std::string* out) {
   const char quote = s.find('\'') != std::string_view::npos && s.find('"') == std::string_view::npos ? '"' : '\'';
   out->push_back(quote);
@@ -139,7 +147,8 @@ Value Runtime::Str(Text text, bool markup) {
 
 Value Runtime::Seq(SeqObj::Kind kind, std::vector<Value> items, const char* name) {
   if (!CheckItems(items.size())) return Value();
-  if (!Step(items.size() / 16)) return Value();
+  if (!Step(items.size() / 4)) return Value();
+  if (std::any_of(items.begin(), items.end(), HoldsLoop)) return TypeError(kLoopStored);
   auto seq = std::make_shared<SeqObj>(kind, std::move(items), &meter_);
   seq->name = name;
   if (seq->depth > limits_.max_value_depth) return LimitError("lists are nested too deeply");
@@ -152,6 +161,10 @@ bool Runtime::DictSet(DictObj& dict, Value key, Value value) {
   std::string_view type;
   if (!HashKey(key, &hash, &type)) {
     TypeError("unhashable type: '" + std::string(type) + "'");
+    return false;
+  }
+  if (HoldsLoop(key) || HoldsLoop(value)) {
+    TypeError(kLoopStored);
     return false;
   }
   dict.Set(hash, std::move(key), std::move(value));
@@ -244,7 +257,7 @@ Value Runtime::LookupItem(const Value& object, const Value& key, bool* found) {
     const Text& text = object.text();
     const bool ascii = IsAscii(text.view());
     const auto size = static_cast<Int>(ascii ? text.size() : CountCodePoints(text.view()));
-    if (!Step(text.size() / 1024)) return Value();
+    if (!Step(text.size() / 64)) return Value();
     Int i = key.as_int();
     if (i < 0) i += size;
     if (i >= 0 && i < size) {
@@ -311,7 +324,7 @@ Value Runtime::Slice(const Value& object, const Value& start, const Value& stop,
   };
   const Int from = clamp(start, by > 0 ? 0 : size - 1);
   const Int to = clamp(stop, by > 0 ? size : -1);
-  if (!Step(static_cast<uint64_t>(size) / 256 + 1)) return Value();
+  if (!Step(static_cast<uint64_t>(size) / 64 + 1)) return Value();
   if (object.is_seq()) {
     std::vector<Value> items;
     for (Int i = from; by > 0 ? i < to : i > to; i += by) items.push_back(object.seq().items[static_cast<size_t>(i)]);
@@ -348,7 +361,7 @@ std::optional<std::vector<Value>> Runtime::Iterate(const Value& v) {
       return std::vector<Value>();
     case Value::Kind::kSeq: {
       SeqObj& seq = v.seq();
-      if (!Step(seq.items.size() / 16)) return std::nullopt;
+      if (!Step(seq.items.size() / 4)) return std::nullopt;
       if (seq.kind != SeqObj::Kind::kGenerator) return seq.items;
       std::vector<Value> rest(seq.items.begin() + static_cast<std::ptrdiff_t>(seq.position), seq.items.end());
       seq.position = seq.items.size();
@@ -386,7 +399,7 @@ std::optional<std::vector<Value>> Runtime::Iterate(const Value& v) {
 std::optional<size_t> Runtime::Length(const Value& v) {
   switch (v.kind()) {
     case Value::Kind::kStr:
-      if (!Step(v.text().size() / 1024)) return std::nullopt;
+      if (!Step(v.text().size() / 64)) return std::nullopt;
       return CountCodePoints(v.view());
     case Value::Kind::kSeq:
       if (v.seq().kind != SeqObj::Kind::kGenerator) return v.seq().items.size();

@@ -258,7 +258,8 @@ Value Justify(Runtime& rt, const Value& self, const std::string& name, const Arg
   if (name == "center") return filters::CenterText(rt, text, *width, fill);
   const auto length = static_cast<int64_t>(CountCodePoints(text.view()));
   if (*width <= length) return self;
-  if (!rt.CheckSize(static_cast<size_t>(*width - length) * fill.size())) return Value();
+  const auto missing = static_cast<size_t>(*width - length);
+  if (!rt.CheckSize(missing) || !rt.CheckSize(missing * fill.size())) return Value();
   std::string padding;
   for (int64_t i = length; i < *width; ++i) padding += fill;
   Text out;

@@ -85,7 +85,8 @@ std::string_view Value::TypeName() const {
 uint32_t Value::Depth() const {
   if (is_seq()) return seq().depth;
   if (is_dict()) return dict().depth;
-  return 0;
+  if (is_object() && object().kind == Object::Kind::kMethod) return object().self.Depth() + 1;
+  return 0;  // namespaces and macros are adopted by their rendering; loops cannot be stored
 }
 
 SeqObj::SeqObj(Kind k, std::vector<Value> v, Meter* meter)
@@ -169,7 +170,9 @@ bool HashKey(const Value& key, std::string* hash, std::string_view* type) {
       if (key.seq().kind == SeqObj::Kind::kTuple) {
         hash->push_back('(');
         for (const Value& item : key.seq().items) {
-          if (!HashKey(item, hash, type)) return false;
+          // Tuples of the same tuples grow without bound: no honest key is that long.
+          if (hash->size() > (size_t{1} << 24)) *type = "tuple (too large)";
+          if (hash->size() > (size_t{1} << 24) || !HashKey(item, hash, type)) return false;
         }
         hash->push_back(')');
         return true;
