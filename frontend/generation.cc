@@ -350,7 +350,7 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     ++choice.failed_attempts;
     if (subscription_ == 0) {
       subscription_ = state_.Subscribe([weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->TryResume();
+        if (const auto self = weak.lock()) self->OnStateChanged();
       });
     }
     if (!deadline_) {
@@ -374,6 +374,18 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     });
   }
 
+  // An engine that was seen away and is back has nothing to do with the attempts that failed before.
+  void OnStateChanged() {
+    if (!state_.ready()) {
+      seen_away_ = true;
+      return;
+    }
+    if (std::exchange(seen_away_, false)) {
+      for (Choice& choice : choices_) choice.retry_at = std::min(choice.retry_at, loop_.Now());
+    }
+    TryResume();
+  }
+
   void TryResume() {
     if (done_ || !state_.ready() || !state_.lease().connected()) return;
     if (state_.model()->fingerprint() != view_->fingerprint()) {
@@ -393,6 +405,7 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
   void Healthy(uint32_t index) {
     Choice& choice = choices_[index];
     choice.accepted = true;
+    seen_away_ = false;
     choice.failed_attempts = 0;
     if (!choice.recovering) return;
     choice.recovering = false;
@@ -466,7 +479,7 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
   std::unique_ptr<Timer> deadline_, retry_, keep_alive_;
   const Instant started_;
   Instant spoke_, last_token_{};
-  bool first_token_ = false, any_length_ = false, done_ = false;
+  bool first_token_ = false, any_length_ = false, done_ = false, seen_away_ = false;
   const std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);  // read by the text pool
   std::shared_ptr<GenerationImpl> self_;
 };

@@ -53,7 +53,7 @@ bool IsJson(std::string_view content_type) {
 class ObservedExchange final : public http::Exchange {
  public:
   ObservedExchange(std::shared_ptr<http::Exchange> inner, const RouteEntry& entry, FrontendMetrics* metrics, std::string cors_origin)
-      : inner_(std::move(inner)), entry_(entry), metrics_(metrics), cors_origin_(std::move(cors_origin)), began_(Clock::Real().Now()) {}
+      : inner_(std::move(inner)), route_(entry.path), quiet_(entry.quiet), metrics_(metrics), cors_origin_(std::move(cors_origin)), began_(Clock::Real().Now()) {}
 
   ~ObservedExchange() override {
     if (!answered_) Count(499);  // the client left before there was an answer
@@ -84,14 +84,15 @@ class ObservedExchange final : public http::Exchange {
   }
   void Count(int code) {
     if (std::exchange(answered_, true)) return;
-    metrics_->HttpRequest(entry_.path, code);
-    LogAt(entry_.quiet ? LogLevel::kDebug : LogLevel::kInfo,
-          {{"request", request().request_id}, {"route", entry_.path}, {"status", code}, {"ms", ToMillis(Clock::Real().Now() - began_)}},
-          "{} {}", request().method, entry_.path);
+    metrics_->HttpRequest(route_, code);
+    LogAt(quiet_ ? LogLevel::kDebug : LogLevel::kInfo,
+          {{"request", request().request_id}, {"route", route_}, {"status", code}, {"ms", ToMillis(Clock::Real().Now() - began_)}},
+          "{} {}", request().method, route_);
   }
 
   const std::shared_ptr<http::Exchange> inner_;
-  const RouteEntry& entry_;
+  const std::string route_;
+  const bool quiet_;
   FrontendMetrics* const metrics_;
   const std::string cors_origin_;
   const Instant began_;

@@ -1,11 +1,10 @@
 #include "tests/unit/api/rig.h"
 
-#include <prometheus/registry.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <utility>
 
+#include "frontend/generation_errors.h"
 #include "frontend/text/utf8.h"
 #include "tests/support/tiny_cards.h"
 
@@ -123,7 +122,7 @@ std::string FakeExchange::Finish(uint32_t choice) const {
 }
 
 Rig::Rig(FakeEngine* engine, RigOptions options)
-    : registry(std::make_unique<prometheus::Registry>()), loop(api::MakeLoop(io)), metrics(std::make_unique<api::FrontendMetrics>(*registry)) {
+    : registry(std::make_unique<prometheus::Registry>()), metrics(std::make_unique<api::FrontendMetrics>(*registry)), loop(api::MakeLoop(io)) {
   pool = std::make_unique<api::TextPool>(2, 64);
   state = std::make_unique<api::EngineState>(*loop, *pool);
   api::ChannelOptions channel;
@@ -143,7 +142,9 @@ Rig::Rig(FakeEngine* engine, RigOptions options)
 }
 
 Rig::~Rig() {
-  // Work of the pool that is done posts to the loop, which is not run any more.
+  api->FailAll(api::Draining());
+  io.restart();
+  io.poll();
   pool.reset();
   router.reset();
   api.reset();

@@ -1,6 +1,8 @@
 #pragma once
 // The frontend without sockets of its own: the loop, the clients, the Api and its router against a FakeEngine, driven by the test's thread.
 // A request goes through the gate and the handler as the HTTP server would send it.
+#include <prometheus/registry.h>
+
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <functional>
@@ -90,10 +92,10 @@ class Rig final {
   // The value of a sample of /metrics, 0 when it is not there.
   double Metric(const std::string& sample);
 
-  boost::asio::io_context io;
   std::unique_ptr<prometheus::Registry> registry;
-  std::unique_ptr<api::Loop> loop;
   std::unique_ptr<api::FrontendMetrics> metrics;
+  boost::asio::io_context io;      // outlived by what its last handlers may touch
+  std::unique_ptr<api::Loop> loop;
   std::unique_ptr<api::EngineState> state;
   std::unique_ptr<api::TextPool> pool;
   std::unique_ptr<api::EngineClient> client;
