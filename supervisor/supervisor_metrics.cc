@@ -25,6 +25,8 @@ SupervisorMetrics::SupervisorMetrics(prometheus::Registry& r)
   for (int s = 0; s < kGroupStates; ++s) {
     states_[static_cast<size_t>(s)] = &state.Add({{"state", std::string(GroupStateName(static_cast<GroupState>(s)))}});
   }
+  // Every cause from the start: rates over a counter that appears with its first event miss that event.
+  for (int c = 1; c < kLossCauses; ++c) restarts_.Add({{"cause", std::string(LossCauseName(static_cast<LossCause>(c)))}});
   generation_ = &OneGauge(r, "holdfast_generation", "Generation of the worker group");
   queue_ = &OneGauge(r, "holdfast_queue_depth", "Accepted requests that do not run yet");
   running_ = &OneGauge(r, "holdfast_running_requests", "Requests the worker has admitted");

@@ -67,7 +67,9 @@ absl::StatusOr<CachePlan> PlanCache(const CachePlanInput& in) {
   const uint64_t least = in.num_tokens ? pages : CeilDiv(std::max<uint64_t>(in.kv_reserve_tokens.value_or(0), 1), ps);
   if (PoolBytes(in, pages, pages * ps) > budget) {
     if (PoolBytes(in, least, least * ps) > budget) {
-      return absl::ResourceExhaustedError(fmt::format(
+      // Asked for by a flag: waiting will not help, the flag must change. Otherwise memory may come free.
+      const auto code = in.num_tokens || in.kv_reserve_tokens ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kResourceExhausted;
+      return absl::Status(code, fmt::format(
           "the KV pools need {} for {} tokens; {} is left of --memory-ratio {:.2f} x {} after {} of weights: ask for fewer tokens "
           "(--num-tokens), fewer requests (--max-running-requests {}), a smaller chunk (--max-prefill-length {}) or an 8-bit cache "
           "(--kv-cache-dtype q8_0)",

@@ -211,7 +211,7 @@ class ServeRun {
         line += fmt::format(" {:.0f} %", 100 * done->AsDouble() / total->AsDouble());
       }
     }
-    if (line == shown_) return;
+    if (line == shown_ || line == "unknown") return;  // unknown: the frontend has not heard from the supervisor yet
     shown_ = line;
     Say(line);
   }
