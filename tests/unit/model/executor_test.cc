@@ -1,0 +1,235 @@
+// Executor, page storage and flight recorder on made models.
+#include "worker/exec/executor.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "tests/unit/model/files.h"
+#include "worker/model/tools/make_model.h"
+
+namespace holdfast::test {
+namespace {
+
+using model::GgufFile;
+
+struct Rig {
+  std::unique_ptr<kernels::Ops> ops = kernels::MakeReferenceOps();
+  std::unique_ptr<exec::Executor> executor;
+  model::KvPlan plan;
+
+  explicit Rig(const model::GgufWriter& writer, const exec::ExecutorOptions& options = {64, 4, 8}) {
+    auto file = GgufFile::FromBytes(writer.Finish(), "m.gguf");
+    REQUIRE(file.ok());
+    auto hparams = model::ReadHparams(**file);
+    REQUIRE(hparams.ok());
+    auto tensors = model::TensorPlan::Make(**file, *hparams);
+    REQUIRE(tensors.ok());
+    auto weights = model::WeightStore::Create(**file, *tensors, *ops, {});
+    REQUIRE(weights.ok());
+    auto made = model::MakeKvPlan(*hparams, *ops, kernels::KvDType::kF16, 16);
+    REQUIRE(made.ok());
+    plan = *made;
+    auto m = model::Model::Create(*hparams, *weights);
+    REQUIRE(m.ok());
+    kv::CacheShape cache;
+    for (const auto& g : plan.groups) cache.groups.push_back({g.window, 8, 16});
+    auto e = exec::Executor::Create(ops.get(), *std::move(m), plan, cache, {}, options);
+    INFO(e.status());
+    REQUIRE(e.ok());
+    executor = *std::move(e);
+  }
+};
+
+// A sequence whose blocks are pages 0, 1, 2, ... of every group.
+struct Sequence {
+  RequestId id{1};
+  std::vector<TokenId> tokens;
+  uint32_t prompt = 0;
+  uint32_t computed = 0;
+  std::vector<int32_t> pages = {0, 1, 2, 3, 4, 5, 6, 7};
+
+  sched::StepPlan Plan(uint64_t step, size_t groups, uint32_t rows, bool prompt_logprobs = false) {
+    sched::StepPlan plan;
+    plan.step = StepNo(step);
+    plan.total_tokens = rows;
+    sched::StepEntry e;
+    e.request = id;
+    e.start = computed;
+    e.tokens = std::span(tokens).subspan(computed, rows);
+    e.history = std::span(tokens).first(computed + rows);
+    e.prompt_tokens = prompt;
+    e.sample = computed + rows == tokens.size();
+    e.prompt_logprobs = prompt_logprobs;
+    for (size_t g = 0; g < groups; ++g) e.tables.push_back(pages.data());
+    plan.entries.push_back(std::move(e));
+    computed += rows;
+    return plan;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a script model says its script, greedy and sampled", "[executor]") {
+  model::ScriptModelOptions options;
+  options.scripts = {{{"one ", "two ", "three"}, false}, {{"ping ", "pong "}, true}};
+  model::GgufWriter writer;
+  std::string error;
+  REQUIRE(model::ScriptModel(options, &writer, &error));
+  const TokenId eos = 256, s0 = 258, one = 259, s1 = 262, ping = 263;
+  for (const float temperature : {0.f, 1.f}) {
+    Rig rig(writer);
+    exec::SamplingTable table;
+    exec::SamplingParams params;
+    params.temperature = temperature;
+    params.stop_tokens = {eos};
+    table.Add(RequestId(1), params);
+    Sequence s;
+    s.tokens = {'H', 'i', s0};
+    s.prompt = 3;
+    std::vector<TokenId> said;
+    for (uint64_t step = 1; step <= 4; ++step) {
+      const auto plan = s.Plan(step, rig.plan.groups.size(), static_cast<uint32_t>(s.tokens.size()) - s.computed);
+      const auto result = rig.executor->Run(plan, table);
+      REQUIRE(result.ok());
+      const auto& sampled = (*result)->result.sampled;
+      REQUIRE(sampled.size() == 1);
+      CHECK(!sampled[0].failed);
+      CHECK(sampled[0].is_stop == (step == 4));
+      CHECK((*result)->prefill_tokens == (step == 1 ? 3u : 0u));
+      CHECK((*result)->decode_tokens == (step == 1 ? 0u : 1u));
+      said.push_back(sampled[0].token);
+      s.tokens.push_back(sampled[0].token);
+    }
+    CHECK(said == std::vector<TokenId>{one, one + 1, one + 2, eos});
+    Sequence loop;
+    loop.tokens = {s1};
+    loop.prompt = 1;
+    table.Add(RequestId(1), params);
+    for (uint64_t step = 5; step < 15; ++step) {
+      const auto result = rig.executor->Run(loop.Plan(step, rig.plan.groups.size(), 1), table);
+      REQUIRE(result.ok());
+      CHECK((*result)->result.sampled[0].token == ping + (step - 5) % 2);
+      loop.tokens.push_back((*result)->result.sampled[0].token);
+    }
+    CHECK(rig.executor->flight_recorder().size() == 8);
+    CHECK(rig.executor->flight_recorder().At(7).step == 14);
+  }
+}
+
+TEST_CASE("prompt logprobs score every prompt token, in tiles and across chunks", "[executor]") {
+  model::RandomModelOptions options;
+  options.type = kernels::DType::kF32;
+  options.layers = 3;
+  const auto writer = model::RandomGemma4(options);
+  exec::SamplingParams params;
+  params.logprobs = true;
+  params.top_logprobs = 3;
+  std::vector<TokenId> prompt;
+  for (TokenId i = 0; i < 23; ++i) prompt.push_back(20 + i * 7 % 300);
+  std::vector<float> whole;
+  for (const uint32_t chunk : {23u, 5u, 1u}) {
+    Rig rig(writer);
+    exec::SamplingTable table;
+    table.Add(RequestId(1), params, prompt);
+    Sequence s;
+    s.tokens = prompt;
+    s.prompt = 23;
+    std::vector<float> got;
+    uint32_t next = 1;
+    uint64_t step = 0;
+    while (s.computed < s.tokens.size()) {
+      const uint32_t rows = std::min<uint32_t>(chunk, 23 - s.computed);
+      const auto result = rig.executor->Run(s.Plan(++step, rig.plan.groups.size(), rows, true), table);
+      REQUIRE(result.ok());
+      for (const auto& lp : (*result)->logprobs) {
+        if (!lp.prompt) {
+          CHECK(lp.first == 23);
+          continue;
+        }
+        CHECK(lp.first == next);
+        next += static_cast<uint32_t>(lp.tokens.size());
+        for (size_t i = 0; i < lp.tokens.size(); ++i) {
+          CHECK(lp.tokens[i].token == prompt[lp.first + i]);
+          CHECK(lp.tokens[i].logprob <= lp.top[i][0].logprob);
+          CHECK(lp.top[i].size() == 3);
+          got.push_back(lp.tokens[i].logprob);
+        }
+      }
+    }
+    CHECK(next == 23);
+    REQUIRE(got.size() == 22);
+    if (whole.empty()) whole = got;
+    CHECK(got == whole);
+  }
+}
+
+TEST_CASE("an entry without parameters is an error in words", "[executor]") {
+  Rig rig(model::RandomLlama({}));
+  exec::SamplingTable table;
+  Sequence s;
+  s.tokens = {1, 2};
+  const auto result = rig.executor->Run(s.Plan(1, rig.plan.groups.size(), 2), table);
+  CHECK(result.status().code() == absl::StatusCode::kInternal);
+}
+
+TEST_CASE("page storage keeps addresses through resizes and moves contents", "[executor]") {
+  Rig rig(model::RandomGemma4({}));
+  auto& executor = *rig.executor;
+  const auto before = executor.storage().view().layers[0].base;
+  CHECK(executor.SetPages(0, 16).ok());
+  CHECK(executor.SetPages(0, 17).code() == absl::StatusCode::kInvalidArgument);
+  CHECK(executor.storage().view().layers[0].base == before);
+  // Every layer of the group moves.
+  const auto& plan = executor.storage().plan();
+  for (const int32_t layer : plan.groups[1].layers) {
+    const auto& l = executor.storage().view().layers[layer];
+    memset(l.base + 3 * l.page_stride, 10 + layer, static_cast<size_t>(plan.layers[layer].page_bytes));
+    memset(l.base + 2 * l.page_stride, 1, static_cast<size_t>(plan.layers[layer].page_bytes));
+  }
+  executor.MovePage(1, 3, 2);
+  for (const int32_t layer : plan.groups[1].layers) {
+    const auto& l = executor.storage().view().layers[layer];
+    CHECK(static_cast<int>(l.base[2 * l.page_stride]) == 10 + layer);
+    CHECK(static_cast<int>(l.base[2 * l.page_stride + plan.layers[layer].page_bytes - 1]) == 10 + layer);
+  }
+  // Shrinking gives memory back (contents beyond are zero after growing again) and leaves the rest alone.
+  CHECK(executor.SetPages(1, 3).ok());
+  CHECK(executor.SetPages(1, 8).ok());
+  const auto& l = executor.storage().view().layers[plan.groups[1].layers[0]];
+  CHECK(static_cast<int>(l.base[2 * l.page_stride]) == 10 + plan.groups[1].layers[0]);
+  kv::CacheShape wrong;
+  wrong.groups = {{0, 8, 8}};
+  CHECK(!exec::KvStorage::Create(plan, wrong, {}).ok());
+  kv::CacheShape huge;
+  for (const auto& g : plan.groups) huge.groups.push_back({g.window, 0x7fffffff, 0});
+  CHECK(exec::KvStorage::Create(plan, huge, {}).status().code() == absl::StatusCode::kResourceExhausted);
+}
+
+TEST_CASE("the flight record is one JSON object a step", "[executor]") {
+  TempDir dir;
+  exec::FlightRecorder recorder(3);
+  for (uint64_t i = 1; i <= 5; ++i) {
+    exec::StepRecord& r = recorder.Begin();
+    r.step = i;
+    r.entries = 1;
+    r.shares[0] = {i * 10, 4, 1, i == 5 ? UINT32_MAX : 7};
+  }
+  REQUIRE(recorder.WriteFile(dir.path() + "/flight"));
+  std::ifstream in(dir.path() + "/flight");
+  std::stringstream text;
+  text << in.rdbuf();
+  CHECK(text.str() ==
+        "{\"step\":3,\"digest\":0,\"started_us\":0,\"step_us\":0,\"entries\":1,\"prefill_tokens\":0,\"decode_tokens\":0,\"failed\":0,"
+        "\"shares\":[{\"request\":30,\"start\":4,\"rows\":1,\"token\":7}]}\n"
+        "{\"step\":4,\"digest\":0,\"started_us\":0,\"step_us\":0,\"entries\":1,\"prefill_tokens\":0,\"decode_tokens\":0,\"failed\":0,"
+        "\"shares\":[{\"request\":40,\"start\":4,\"rows\":1,\"token\":7}]}\n"
+        "{\"step\":5,\"digest\":0,\"started_us\":0,\"step_us\":0,\"entries\":1,\"prefill_tokens\":0,\"decode_tokens\":0,\"failed\":0,"
+        "\"shares\":[{\"request\":50,\"start\":4,\"rows\":1}]}\n");
+  CHECK(!recorder.WriteFile("/nonexistent/flight"));
+}
+
+}  // namespace holdfast::test
