@@ -152,18 +152,18 @@ class Player {
     ++out_.steps;
     CheckPlan(*plan);
     if (!engine_.Run(*plan)) Error(engine_.error());
-    // A page that a launched step of another request still names is not written (I12).
+    // A page that a launched step writes is nobody else's until it has settled (I6, I12).
     Pending pending;
     const uint32_t ps = c_.scheduler.cache.page_size;
     for (const sched::StepEntry& e : plan->entries) {
       const uint32_t end = (e.start + static_cast<uint32_t>(e.tokens.size()) + ps - 1) / ps;
       for (size_t g = 0; g < e.tables.size(); ++g) {
-        for (uint32_t i = 0; i < end; ++i) {
+        for (uint32_t i = e.start / ps; i < end; ++i) {
           if (e.tables[g][i] < 0) continue;
           const std::pair<size_t, int32_t> page(g, e.tables[g][i]);
           for (const Pending& earlier : queue_) {
             const auto named = earlier.pages.find(page);
-            if (i >= e.start / ps && named != earlier.pages.end() && named->second != e.request.v && suspects_ == 0) Error(fmt::format("page {} of group {} is written by request {} while a step of request {} is in flight", page.second, g, e.request.v, named->second));
+            if (named != earlier.pages.end() && named->second != e.request.v && suspects_ == 0) Error(fmt::format("page {} of group {} is written by request {} while a step of request {} is in flight", page.second, g, e.request.v, named->second));
           }
           pending.pages[page] = e.request.v;
         }
@@ -187,9 +187,11 @@ class Player {
     bool prefill_seen = false;
     for (const sched::StepEntry& e : plan.entries) {
       if (e.slot.v >= c_.scheduler.max_running || !slots.insert(e.slot.v).second) Error("slot used twice or out of range");
-      const bool decode = e.tokens.size() == 1 && e.start >= e.prompt_tokens && e.sample;
+      const sched::Sequence* sequence = sched::TestPeer::Find(s(), e.request);
+      const bool decode = sequence != nullptr && e.start >= sequence->target;
       if (!decode) prefill_seen = true;
-      if (decode && prefill_seen && e.start > live_[e.request.v].tokens.size()) Error("a decode behind a prefill");
+      if (decode && prefill_seen) Error("a decode behind a prefill");
+      if (decode && e.tokens.size() != 1) Error("a decode of several tokens");
       for (size_t g = 0; g < e.tables.size(); ++g) {
         for (uint32_t i = e.start / c_.scheduler.cache.page_size; i <= (e.start + e.tokens.size() - 1) / c_.scheduler.cache.page_size; ++i) {
           if (doomed_.count({g, e.tables[g][i]})) Error("a quarantined page was handed out");

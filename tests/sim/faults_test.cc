@@ -132,7 +132,7 @@ void RunFault(const Fault& fault, uint64_t seed, Latency* latency) {
       const RequestId id = d.Submit(prompt, max_tokens);
       asked.push_back({id, {prompt, max_tokens}});
     }
-    if (step >= 60 && injected < 0) {
+    if (step >= static_cast<int>(60 + seed * 7 % 64) && injected < 0) {
       std::vector<sched::Sequence*> rows;
       for (sched::Sequence* q : sched::TestPeer::running(*d.s)) {
         if (q->row.blocks() > 1) rows.push_back(q);

@@ -45,7 +45,8 @@ std::vector<ArenaEvent> Ledger::DrainEvents() {
   return out;
 }
 
-void Ledger::AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::vector<uint32_t>>* row_refs) const {
+void Ledger::AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::vector<uint32_t>>* row_refs,
+                      std::vector<std::vector<uint32_t>>* row_blocks) const {
   const uint64_t before = report->count;
   const uint32_t blocks = row.blocks();
   for (size_t g = 0; g < groups(); ++g) {
@@ -74,9 +75,17 @@ void Ledger::AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::v
              static_cast<int>(word.kind()), word.ref(), word.generation());
         report->suspect_pages[g][ref.page()] = true;
       }
+      // A page of several rows is the same block of the same path in all of them.
+      uint32_t& block = (*row_blocks)[g][ref.page()];
+      if (block == 0) block = i + 1;
+      if (block != i + 1) {
+        Note(report, "row_two_blocks", g, ref.page(), "blocks {} and {}", block - 1, i);
+        report->doubtful_pages[g][ref.page()] = true;
+      }
       // I6: what is still written is nobody else's.
       if ((i + 1) * page_size_ > row.settled && (word.ref() != 1 || word.indexed())) {
         Note(report, "row_shared_write", g, ref.page(), "block {} is being written, ref {} indexed {}", i, word.ref(), word.indexed());
+        report->doubtful_pages[g][ref.page()] = true;
       }
     }
   }
@@ -92,7 +101,7 @@ void Ledger::AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::v
           const PageRef& mine = row.at(g, i - 1);
           if (mine && !index_.ref(n, g).Names(mine)) {
             Note(report, "row_node_page", g, mine.page(), "block {} differs from its node {}", i - 1, n.v);
-            report->suspect_pages[g][mine.page()] = true;
+            report->doubtful_pages[g][mine.page()] = true;
           }
         }
       }
@@ -103,13 +112,15 @@ void Ledger::AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::v
 
 AuditReport Ledger::Audit() const {
   AuditReport report;
-  std::vector<std::vector<uint32_t>> row_refs, node_refs;
+  std::vector<std::vector<uint32_t>> row_refs, row_blocks, node_refs;
   for (const Arena& arena : arenas_) {
     row_refs.emplace_back(arena.size());
     node_refs.emplace_back(arena.size());
+    row_blocks.emplace_back(arena.size());
     report.suspect_pages.emplace_back(arena.size());
+    report.doubtful_pages.emplace_back(arena.size());
   }
-  for (const SeqRow* row : rows_) AuditRow(*row, &report, &row_refs);
+  for (const SeqRow* row : rows_) AuditRow(*row, &report, &row_refs, &row_blocks);
   for (uint32_t v = 0; v < index_.slab_size(); ++v) {
     const NodeId n(v);
     if (!index_.live(n)) continue;
@@ -166,9 +177,22 @@ AuditReport Ledger::Audit() const {
         Note(&report, "page_state", g, p, "kind {} ref {} indexed {} io {}, named by {} row entries and {} nodes", static_cast<int>(word.kind()),
              word.ref(), word.indexed(), word.io_pin(), row_refs[g][p], node_refs[g][p]);
         report.suspect_pages[g][p] = true;
+        if (named > word.ref()) report.doubtful_pages[g][p] = true;
+        if (named == 0 && word.ref() > 0) report.orphan = true;
       }
     }
     if (evictable != arena.evictable()) Note(&report, "evictable", g, 0, "{} counted, {} kept", evictable, arena.evictable());
+  }
+  if (report.clean()) return report;
+  for (SeqRow* row : rows_) {
+    bool doubtful = report.orphan;
+    for (size_t g = 0; g < groups() && !doubtful; ++g) {
+      for (uint32_t i = 0; i < row->blocks_in(g) && !doubtful; ++i) {
+        const PageRef& ref = row->at(g, i);
+        doubtful = ref && ref.id().group() == g && ref.page() < arenas_[g].size() && report.doubtful_pages[g][ref.page()];
+      }
+    }
+    if (doubtful && std::find(report.suspect_rows.begin(), report.suspect_rows.end(), row) == report.suspect_rows.end()) report.suspect_rows.push_back(row);
   }
   return report;
 }

@@ -48,6 +48,8 @@ struct AuditReport {
   uint64_t count = 0;
   std::vector<SeqRow*> suspect_rows;             // may have read or be about to read something that is not theirs
   std::vector<std::vector<bool>> suspect_pages;  // [group][page]: states that disagree
+  std::vector<std::vector<bool>> doubtful_pages; // [group][page]: somebody names it who has no right to; every row naming it is suspect
+  bool orphan = false;                           // a page is held that nobody names: any row may have lost it, so all are suspect
   bool clean() const { return count == 0; }
 };
 
@@ -142,7 +144,8 @@ class Ledger {
   void MarkWindow(NodeId node, uint8_t cls);
   void Leave(SeqRow* row);
   void UnindexSubtree(NodeId top);
-  void AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::vector<uint32_t>>* row_refs) const;
+  void AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::vector<uint32_t>>* row_refs,
+                std::vector<std::vector<uint32_t>>* row_blocks) const;
 
   uint32_t page_size_;
   std::vector<uint32_t> windows_;

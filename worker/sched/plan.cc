@@ -198,18 +198,25 @@ void SchedulerImpl::DropRestarted(Launch* launch) {
   }
 }
 
-// Nothing waits for ever: when nothing runs, nothing is in flight and still nobody could start, the oldest fails with its numbers.
+// Nothing waits for ever: when nothing is in flight, nothing could be launched and nobody could start, the oldest fails with its numbers.
+// The proofs exclude it unless pages were lost after it was accepted.
 void SchedulerImpl::FailStuck() {
-  if (waiting_.empty() || !running_.empty() || resize_.phase == ResizeState::Phase::kRunning) return;
-  Sequence* s = waiting_.front();
-  const Demand demand = Measure(s);
-  std::string numbers = fmt::format("request {} of {} tokens needs {} pages beyond {} cached; {} of {} can be had, {} may run", s->request.v,
-                                    s->tokens.size(), demand.pages, demand.match.blocks, ledger_.has_full() ? FullHeadroom() : 0,
-                                    ledger_.arena(0).limit(), limits_.running);
+  if (resize_.phase == ResizeState::Phase::kRunning && running_.empty()) return;
+  const bool started = !running_.empty();
+  if (!started && waiting_.empty()) return;
+  Sequence* s = started ? running_.front() : waiting_.front();
+  const std::string numbers =
+      fmt::format("request {} of {} tokens holds {} pages and is promised {}, it can come to {}; {} of {} pages can be had, {} requests may run",
+                  s->request.v, s->tokens.size(), s->row.blocks(), s->reserved, Pages(s->final_tokens), ledger_.has_full() ? FullHeadroom() : 0,
+                  ledger_.arena(0).limit(), limits_.running);
   Report(Severity::kSuspect, "stuck", numbers);
-  waiting_.erase(waiting_.begin());
-  End(s, EndReason::kFailed, "the request could not be started: " + numbers);
-  Recycle(s);
+  End(s, EndReason::kFailed, "the request could not go on: " + numbers);
+  if (started) {
+    ReleaseRow(s);
+  } else {
+    waiting_.erase(waiting_.begin());
+    Recycle(s);
+  }
 }
 
 }  // namespace holdfast::sched
