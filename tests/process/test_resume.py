@@ -71,8 +71,7 @@ def test_lost_at_spread_points(variant, undisturbed):
 @pytest.mark.parametrize("action", ["exit=70", "exit=71", "exit=1", "hang", "stop"])
 def test_other_ways_to_be_lost(action, undisturbed):
     plain, _ = undisturbed
-    flags = []
-    with Server(model_file("random-gemma4"), *flags, env={**lost_at(40, action), "HOLDFAST_SUPERVISOR_FLAGS": ""}) as s:
+    with Server(model_file("random-gemma4"), env=lost_at(40, action)) as s:
         if action in ("hang", "stop"):
             # A hang is found by the supervisor's watch over steps, 30 s by default; the test kills instead of waiting for it.
             import threading
@@ -102,11 +101,16 @@ def test_several_streams_resume_together(undisturbed):
 
 
 def test_a_request_in_flight_at_two_losses_fails_alone():
-    """Poison: the step of the same request kills two generations; a third is not tried, and it says so in a way that SDKs do not retry."""
-    # Generation 1 and 2 die at their second step; generation 3 serves.
-    with Server(model_file("random-gemma4"), env={"HOLDFAST_FAULT": "worker.step:abort:2"}) as s:
+    """Poison: the prefill of one request kills two generations; a third is not tried, and it says so in a way that SDKs do not retry."""
+    # The first step of every generation dies: the request never gets anywhere.
+    with Server(model_file("random-gemma4"), env={"HOLDFAST_FAULT": "worker.step:abort:1"}) as s:
         r = s.post("/v1/chat/completions", body("greedy"))
         assert r.status == 500, r.body
         assert r.json["error"]["code"] == "request_quarantined"
         assert r.headers.get("x-should-retry") == "false"
         assert int(s.status()["health"]["restarts"]) == 2
+        # Sent again by a client that does not listen: refused without a third loss.
+        again = s.post("/v1/chat/completions", body("greedy"))
+        assert again.status == 500 and again.json["error"]["code"] == "request_quarantined"
+        assert int(s.status()["health"]["restarts"]) == 2
+        assert s.health() == 200
