@@ -5,7 +5,7 @@ import os
 import pytest
 
 import harness
-from harness import Server, model_file
+from harness import Server, model_file, wait_for
 
 PROMPT = "Tell me a long story about the sea, the wind and the harbour."
 VARIANTS = {
@@ -108,6 +108,7 @@ def test_a_request_in_flight_at_two_losses_fails_alone():
         assert r.status == 500, r.body
         assert r.json["error"]["code"] == "request_quarantined"
         assert r.headers.get("x-should-retry") == "false"
+        wait_for(lambda: s.health() == 200, 20, "healthy again")
         assert int(s.status()["health"]["restarts"]) == 2
         # Sent again by a client that does not listen: refused without a third loss.
         again = s.post("/v1/chat/completions", body("greedy"))
