@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -79,11 +80,13 @@ void StepCost(uint32_t rows, uint32_t tokens, int steps) {
   c.max_seq_len = tokens + 600;
   c.audit_period = 0;
   Bench b(c);
-  for (uint32_t r = 0; r < rows; ++r) b.Submit(Text(r + 1, tokens), 500);
+  for (uint32_t r = 0; r < rows; ++r) b.Submit(Text(r + 1, tokens), 590);
   while (b.s->counters().computed_prompt_tokens < static_cast<uint64_t>(rows) * tokens) b.Step();
   Sample sample;
   for (int i = 0; i < steps; ++i) sample.us.push_back(b.Step());
-  HF_CHECK(b.s->running() == rows && b.s->Audit());
+  HF_CHECKF(b.s->running() == rows, "{} run", b.s->running());
+  const kv::AuditReport report = sched::TestPeer::ledger(*b.s).Audit();
+  HF_CHECKF(report.clean(), "{}: {}", report.problems[0].kind, report.problems[0].detail);
   sample.Print(fmt::format("Plan + Apply, {} decodes with {}-token rows", rows, tokens).c_str(), rows == 256 && tokens == 8192 ? "< 100 us" : "-");
 }
 
@@ -169,6 +172,7 @@ void AuditCost(uint32_t pages, int times) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
   StepCost(4, 8192, quick ? 50 : 400);
   if (!quick) StepCost(64, 8192, 400);

@@ -166,7 +166,7 @@ const StepPlan* SchedulerImpl::FormStep() {
   CheckStep(false);
   DropRestarted(&launch);
   if (plan.entries.empty()) {
-    if (outstanding_ == 0) FailStuck();
+    if (outstanding_ == 0 && !contained_now_) FailStuck();
     return nullptr;
   }
   plan.step = next_step_;

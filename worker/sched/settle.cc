@@ -64,8 +64,9 @@ void SchedulerImpl::SettleMember(const Launch::Member& member, const SampledToke
     End(s, EndReason::kFailed, fmt::format("the logits of token {} were not finite", s->tokens.size()));
   } else {
     CommitRow(s);
+    // Ended rows slide too while a later step of theirs is in flight: the window proof counts them (ADR 0013).
+    if (!HF_DRILL(kCadenceSlide) || next_step_.v % 32 == 0) ledger_.Slide(&s->row);
     if (s->running()) {
-      if (!HF_DRILL(kCadenceSlide) || next_step_.v % 32 == 0) ledger_.Slide(&s->row);
       if (sampled != nullptr) {
         s->tokens.push_back(sampled->token);
         if (s->use_cache) ExtendChain(s);
