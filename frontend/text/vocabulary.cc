@@ -200,13 +200,25 @@ absl::Status Vocabulary::ReadSpecials(const proto::ModelCard& card) {
   HF_RETURN_IF_ERROR(read(in.has_unknown(), in.unknown(), "unknown", &unknown_, false));
   for (const uint32_t id : in.fim_end()) HF_RETURN_IF_ERROR(read(true, id, "fim", nullptr, true));
 
+  // A name that merging can spell is a word of the language (Qwen has </s> so), not a marker.
+  std::vector<std::string_view> spelled;
+  for (const std::string& merge : in.merges()) {
+    for (const std::string_view name : kStopNames) {
+      const size_t space = merge.find(' ', 1);
+      if (merge.size() != name.size() + 1 || space == std::string::npos || merge.compare(0, space, name, 0, space) != 0) continue;
+      if (merge.compare(space + 1, std::string::npos, name, space) == 0) spelled.push_back(name);
+    }
+  }
+  const auto is_word = [&](std::string_view name, TokenId id) {
+    return types_[id] == TokenType::kNormal && std::find(spelled.begin(), spelled.end(), name) != spelled.end();
+  };
   const auto has = [&](std::string_view name) { return FindStored(name) != kNoToken; };
   // Harmony ends each message with <|end|> and a turn with one of the other two. Gemma 4 has </s> as a word of HTML.
   const bool harmony = has("<|return|>") && has("<|call|>") && has(kHarmonyEnd);
   const bool gemma4 = has(kGemmaToolResponse);
   for (const std::string_view name : kStopNames) {
     const TokenId id = FindStored(name);
-    if (id == kNoToken || (harmony && name == kHarmonyEnd) || (gemma4 && name == kSentenceEnd)) continue;
+    if (id == kNoToken || (harmony && name == kHarmonyEnd) || (gemma4 && name == kSentenceEnd) || is_word(name, id)) continue;
     stops.push_back(id);
     types_[id] = TokenType::kControl;
     ordinary_[id] = false;

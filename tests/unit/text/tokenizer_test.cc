@@ -314,6 +314,8 @@ TEST_CASE("stop tokens: keys, known names and the two exceptions") {
   CHECK(texts(testing::TinyGemma4Card()) == Strings{"<eos>", "<|tool_response>", "<turn|>"});
   const auto gemma = Make(testing::TinyGemma4Card());
   CHECK_FALSE(gemma->vocabulary().IsHidden(*gemma->FindToken("</s>")));
+  // A normal token that merges spell is a word, as </s> in Qwen's vocabulary.
+  CHECK(texts(testing::TinyBpeCard({{"<", "/"}, {"</", "s"}, {"</s", ">"}})) == Strings{"<|endoftext|>", "<|im_end|>"});
   // Harmony: <|end|> closes a message, not the turn.
   card = testing::TinyBpeCard();
   for (const char* name : {"<|end|>", "<|return|>", "<|call|>"}) {
