@@ -17,10 +17,11 @@ int main(int argc, char** argv) {
   uint32_t context = 4096;
   bool untied = false;
   const std::map<std::string, DType> types = {{"f32", DType::kF32},   {"f16", DType::kF16},   {"bf16", DType::kBF16}, {"q4_0", DType::kQ4_0},
-                                              {"q4_1", DType::kQ4_1}, {"q5_0", DType::kQ5_0}, {"q5_1", DType::kQ5_1}, {"q8_0", DType::kQ8_0}};
+                                              {"q4_1", DType::kQ4_1}, {"q5_0", DType::kQ5_0}, {"q5_1", DType::kQ5_1}, {"q8_0", DType::kQ8_0},
+                                              {"q4_k", DType::kQ4_K}, {"q6_k", DType::kQ6_K}, {"iq4_nl", DType::kIQ4_NL}, {"mxfp4", DType::kMXFP4}};
   app.add_option("--kind", kind, "random-gemma4, random-llama or script")->required()->check(CLI::IsMember({"random-gemma4", "random-llama", "script"}));
   app.add_option("--seed", random.seed, "of the random weights");
-  app.add_option("--type", random.type, "of the random matrices: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0")->transform(CLI::CheckedTransformer(types));
+  app.add_option("--type", random.type, "of the random matrices: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 iq4_nl mxfp4, and q4_k q6_k (random-llama, --dim 256)")->transform(CLI::CheckedTransformer(types));
   app.add_option("--layers", layers, "default 6 (script: 1)")->check(CLI::Range(1, 512));
   app.add_option("--dim", random.dim, "embedding length of random models, a multiple of 64")->check(CLI::Range(64, 8192));
   app.add_option("--context", context, "context length")->check(CLI::Range(16, 1 << 24));
@@ -59,6 +60,10 @@ int main(int argc, char** argv) {
     if (layers > 0) random.layers = layers;
     if (random.dim % 64 != 0 || random.per_layer % 32 != 0 || random.per_layer < 0 || (kind == "random-gemma4" && random.layers < (random.per_layer > 0 ? 4 : 3))) {
       fmt::print(stderr, "--dim must be a multiple of 64, --per-layer one of 32, and random-gemma4 has at least 3 layers (4 with --per-layer)\n");
+      return 64;
+    }
+    if (holdfast::kernels::InfoOf(random.type).block_elements == 256 && (kind != "random-llama" || random.dim % 256 != 0)) {
+      fmt::print(stderr, "q4_k and q6_k have blocks of 256: they need --kind random-llama and a --dim that is a multiple of 256\n");
       return 64;
     }
     writer = kind == "random-gemma4" ? holdfast::model::RandomGemma4(random) : holdfast::model::RandomLlama(random);

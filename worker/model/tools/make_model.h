@@ -12,7 +12,7 @@ namespace holdfast::model {
 
 struct RandomModelOptions {
   uint64_t seed = 1;
-  kernels::DType type = kernels::DType::kQ8_0;   // of matrices: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0
+  kernels::DType type = kernels::DType::kQ8_0;   // of matrices; kernels::CanQuantize(type), blocks dividing dim
   int32_t layers = 6;
   int32_t dim = 128;                             // multiple of 32
   uint32_t context = 4096;
