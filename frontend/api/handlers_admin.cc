@@ -104,7 +104,7 @@ void Api::CacheResize(const Exchange& exchange) {
     target.set_pool(pool);
     target.set_pages(pages);
   }
-  uint32_t wait_ms = 0;
+  uint32_t wait_ms = 10'000;  // most resizes are done in a step; a caller that does not wait says 0
   if (!ReadCount(*body, "wait_ms", &wait_ms) || wait_ms > 600'000) {
     return exchange->Send(ErrorResponse(Refused("wait_ms must be a whole number from 0 to 600000", "wait_ms")));
   }
