@@ -98,6 +98,11 @@ void ChatTemplate::Probe(std::string_view source) {
     if (!output.ok()) return std::nullopt;
     return output->text.str();
   };
+  const JsonValue plain(Array{Message("user", JsonValue("hello"))});
+  if (needs_.tools && !text_of(plain)) {
+    needs_.undefined_tools = true;
+    needs_.undefined_tools = text_of(plain).has_value();
+  }
   const std::string key(kProbeKey);
   const std::string value(kProbeValue);
   const auto as_object = text_of(ProbeConversation(JsonValue(Object{{key, JsonValue(value)}})));
@@ -117,15 +122,15 @@ jinja::RenderOptions ChatTemplate::Options(const RenderInput& input, JsonValue m
   options.variables.push_back({"messages", std::move(messages), false, true});
   // As Hugging Face's apply_chat_template: without tools the variable is there and none.
   const bool tools = input.tools.is_array() && !input.tools.AsArray().empty();
-  options.variables.push_back({"tools", tools ? input.tools : JsonValue(), false, false});
   options.variables.push_back({"documents", JsonValue(), false, false});
+  if (tools || !needs_.undefined_tools) options.variables.push_back({"tools", tools ? input.tools : JsonValue(), false, false});
   options.variables.push_back({"add_generation_prompt", JsonValue(input.add_generation_prompt && !input.continue_final_message), false, false});
   const std::pair<const char*, const std::string*> tokens[] = {
       {"bos_token", &tokens_.bos}, {"eos_token", &tokens_.eos}, {"unk_token", &tokens_.unk}, {"pad_token", &tokens_.pad}};
   for (const auto& [name, text] : tokens) options.variables.push_back({name, JsonValue(*text), true, false});
   if (input.kwargs.is_object()) {
     for (const auto& [name, value] : input.kwargs.AsObject()) {
-      if (name == "documents") options.variables[2].json = value;
+      if (name == "documents") options.variables[1].json = value;
       if (name != "documents") options.variables.push_back({name, value, false, false});
     }
   }

@@ -24,7 +24,7 @@ struct Limits {
   size_t max_nodes = 100'000;
   uint32_t max_nesting = 200;           // of statements and of expressions
   // Rendering
-  uint64_t max_steps = 32'000'000;      // evaluated nodes, loop rounds and visited items
+  uint64_t max_steps = 20'000'000;      // evaluated nodes, visited items, text moved; a loop's round counts four
   uint32_t max_call_depth = 64;         // macros, callers, recursive loops
   uint32_t max_eval_depth = 1500;       // nested evaluations: bounds the native stack
   uint32_t max_value_depth = 200;       // containers in containers

@@ -187,7 +187,7 @@ Interpreter::Flow Interpreter::RunLoop(const Stmt& stmt, std::vector<Value> item
     std::vector<Value> kept;
     for (Value& item : items) {
       scope_ = std::make_shared<Scope>(outer);
-      if (!Step() || !Assign(stmt.target, item)) break;
+      if (!Step(4) || !Assign(stmt.target, item)) break;
       const Value v = Eval(*stmt.condition);
       if (failed()) break;
       if (v.Truth()) kept.push_back(std::move(item));
@@ -209,7 +209,7 @@ Interpreter::Flow Interpreter::RunLoop(const Stmt& stmt, std::vector<Value> item
     object->loop = loop;
     if (stmt.recursive) Adopt(object);  // it holds a scope, which may hold it
     const Value loop_value(object);
-    for (; loop->index < loop->items.size() && Step() && CheckMemory(); ++loop->index) {
+    for (; loop->index < loop->items.size() && Step(4) && CheckMemory(); ++loop->index) {
       scope_ = std::make_shared<Scope>(outer);
       scope_->Set(root_.loop, loop_value);
       const Value& item = loop->items[loop->index];

@@ -136,6 +136,12 @@ TEST_CASE("no tools are none, as Hugging Face has it", "[chat_template]") {
   CHECK(TextOf(t, input) == "True False");
 }
 
+TEST_CASE("a template that cannot take none for no tools is given nothing", "[chat_template]") {
+  const ChatTemplate t = Make("{% for x in tools %}{{ x }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}");
+  CHECK(t.needs().undefined_tools);
+  CHECK(TextOf(t, Input(R"([{"role":"user","content":"x"}])")) == "x");
+}
+
 TEST_CASE("the developer role is the system's unless the template knows it", "[chat_template]") {
   CHECK(TextOf(Make("{% for m in messages %}{{ m.role }}{% endfor %}"), Input(R"([{"role":"developer","content":"x"}])")) == "system");
   CHECK(TextOf(Make("{% for m in messages %}{% if m.role == 'developer' %}D{% endif %}{% endfor %}"), Input(R"([{"role":"developer","content":"x"}])")) == "D");
@@ -158,7 +164,7 @@ TEST_CASE("what a template raises is what the client reads, and the next request
   CHECK(Words(t.Render(Input(R"([{"role":"tool","content":"x"}])"))) == "No tools, please.");
   CHECK(TextOf(t, Input(R"([{"role":"user","content":"x"}])")) == "x");
   const ChatTemplate broken = Make("{% for m in messages %}\n{{ m.content.nope.more }}{% endfor %}");
-  CHECK(Words(broken.Render(Input(R"([{"role":"user","content":"x"}])"))) == "model:2:19: 'str object' has no attribute 'nope'");
+  CHECK(Words(broken.Render(Input(R"([{"role":"user","content":"x"}])"))) == "model:2:18: 'str object' has no attribute 'nope'");
 }
 
 TEST_CASE("bad input is refused with its path", "[chat_template]") {
@@ -206,8 +212,8 @@ TEST_CASE("the final message can be continued", "[chat_template]") {
 
 TEST_CASE("gemma-4's format: nulls, the turn after results, and calls without results", "[chat_template]") {
   const ChatTemplate t = Make(
-      "{% for m in messages %}{% if m.role != 'tool' %}<|turn>{{ m.role }}\n{% for c in m.tool_calls or [] %}<|tool_call>call:{{ c.function.name }}{"
-      "{% for k, v in c.function.arguments | dictsort %}{{ k }}:{{ v }}{% endfor %}}<tool_call|>{% endfor %}{% for r in m.tool_responses or [] %}"
+      "{% for m in messages %}{% if m.role != 'tool' %}<|turn>{{ m.role }}\n{% for c in m.tool_calls or [] %}<|tool_call>call:{{ c.function.name }}{{ '{' }}"
+      "{% for k, v in c.function.arguments | dictsort %}{{ k }}:{{ v }}{% endfor %}{{ '}' }}<tool_call|>{% endfor %}{% for r in m.tool_responses or [] %}"
       "<|tool_response>{{ r.name }}:{{ r.response.t if r.response is mapping else r.response }}<tool_response|>{% endfor %}{{ m.content }}<turn|>\n{% endif %}{% endfor %}");
   CHECK(t.needs().gemma4);
   CHECK(t.needs().fold_tool_results);
@@ -234,8 +240,8 @@ TEST_CASE("public templates: probing finds the form of arguments each needs", "[
     const auto r = t.Render(Input(call));
     const std::string text = r.ok() ? r->Text() : std::string();
     const std::string name = entry.path().filename();
-    // gemma-2 and phi-3.5 know no tools.
-    if (name.starts_with("google-gemma-2") || name.starts_with("microsoft")) continue;
+    // These know no tool calls.
+    if (name.starts_with("google-gemma-2") || name.starts_with("microsoft") || name.starts_with("HuggingFaceTB")) continue;
     INFO(r.status().ToString());
     REQUIRE(r.ok());
     CHECK(text.find("Paris") != std::string::npos);
