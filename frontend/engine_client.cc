@@ -108,7 +108,8 @@ class SessionClient final : public EngineClient {
     requests_.emplace(id, std::move(on_event));
     proto::SessionRequest message;
     *message.mutable_generate() = std::move(request);
-    if (!stream_ || !stream_->Write(std::move(message))) {
+    if (!stream_) Open();  // the supervisor may be back already; if not, the request is lost with the stream
+    if (!stream_->Write(std::move(message))) {
       proto::TokenEvent event;
       event.set_request_id(id);
       event.set_finish(proto::FINISH_ERROR);
@@ -178,7 +179,9 @@ class SessionClient final : public EngineClient {
       event.set_finish(proto::FINISH_LOST);
       on_event(event);
     }
-    reopen_ = loop_.After(retry_, [this] { Open(); });
+    reopen_ = loop_.After(retry_, [this] {
+      if (!stream_) Open();
+    });
     if (was) on_connected_(false);
   }
 

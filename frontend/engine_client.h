@@ -23,8 +23,7 @@ class EngineClient {
 
   virtual ~EngineClient() = default;
   // Sends the request under an id of its own (request_id is overwritten), which is returned. The last event carries a finish; after
-  // it the callback is dropped. Between two streams
-  // the answer is FINISH_ERROR with UNAVAILABLE.
+  // it the callback is dropped. A stream that has just broken answers FINISH_ERROR with UNAVAILABLE.
   virtual uint64_t Generate(proto::GenerateRequest request, OnEvent on_event) = 0;
   // No event of this request comes after this. Unknown and ended requests are ignored.
   virtual void Cancel(uint64_t id) = 0;

@@ -18,7 +18,7 @@ const prometheus::Histogram::BucketBoundaries kBetween = {0.001, 0.0025, 0.005, 
 
 double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
-// The family a sample belongs to: the name without the suffixes of histograms and summaries.
+// The name of a sample: its family, or that with a suffix of histograms.
 std::string_view FamilyOf(std::string_view sample) { return sample.substr(0, sample.find_first_of("{ \t")); }
 
 // Name in "# HELP name ..." or "# TYPE name ..."; "" for other comments.
@@ -130,21 +130,26 @@ std::string MergeMetricsText(std::string_view own, std::string_view engine) {
   });
   std::string out(own);
   if (!out.empty() && out.back() != '\n') out.push_back('\n');
-  bool skipping = false;
+  std::string_view skipped;  // the family whose description was dropped last
   ForEachLine(engine, [&](std::string_view line) {
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (line.empty()) return;
     if (line[0] == '#') {
       const std::string_view family = DescribedFamily(line);
       if (family.empty()) return;
-      skipping = described.count(family) > 0;
+      skipped = described.count(family) ? family : std::string_view();
+      if (!skipped.empty()) return;
     } else {
       const char first = line[0];
       if (!((first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z') || first == '_' || first == ':')) return;
       if (line.find(' ') == std::string_view::npos) return;
-      if (described.count(FamilyOf(line))) return;
+      const std::string_view name = FamilyOf(line);
+      if (described.count(name)) return;
+      if (!skipped.empty() && name.substr(0, skipped.size()) == skipped) {
+        const std::string_view suffix = name.substr(skipped.size());
+        if (suffix == "_bucket" || suffix == "_sum" || suffix == "_count") return;
+      }
     }
-    if (skipping) return;
     out.append(line);
     out.push_back('\n');
   });
