@@ -111,12 +111,6 @@ bool Arena::Check(const PageRef& ref, const char* what, bool allow_quarantined) 
   return true;
 }
 
-bool Arena::Live(const PageRef& ref) const {
-  if (!ref || ref.id().group() != group_ || ref.page() >= words_.size()) return false;
-  const StateWord word = words_[ref.page()];
-  return word.kind() == PageKind::kHeld && word.ref() > 0 && word.generation() == ref.generation();
-}
-
 PageRef Arena::Share(const PageRef& ref) {
   if (!Check(ref, "share_stale", false)) return {};
   const StateWord word = words_[ref.page()];

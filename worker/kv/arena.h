@@ -80,7 +80,12 @@ class Arena {
   uint8_t group() const { return group_; }
   uint32_t size() const { return static_cast<uint32_t>(words_.size()); }
   StateWord word(uint32_t page) const { return words_[page]; }
-  bool Live(const PageRef& ref) const;  // Held, of this group and generation
+  // Held, of this group and generation.
+  bool Live(const PageRef& ref) const {
+    if (!ref || ref.id().group() != group_ || ref.page() >= words_.size()) return false;
+    const StateWord word = words_[ref.page()];
+    return word.kind() == PageKind::kHeld && word.ref() > 0 && word.generation() == ref.generation();
+  }
   uint32_t count(PageKind kind) const { return counts_[static_cast<int>(kind)]; }
   uint32_t free_listed() const { return free_count_; }
   uint32_t evictable() const { return evictable_; }        // indexed and ref == 1

@@ -18,6 +18,13 @@ void Note(AuditReport* report, const char* kind, size_t g, uint32_t page, fmt::f
   }
 }
 
+void Mark(std::vector<std::vector<bool>>* pages, size_t g, uint32_t page, const Arena& arena) {
+  if ((*pages)[g].empty()) (*pages)[g].resize(arena.size());
+  (*pages)[g][page] = true;
+}
+
+bool Marked(const std::vector<std::vector<bool>>& pages, size_t g, uint32_t page) { return !pages[g].empty() && pages[g][page]; }
+
 }  // namespace
 
 bool Ledger::FingerprintsHold() const {
@@ -45,8 +52,7 @@ std::vector<ArenaEvent> Ledger::DrainEvents() {
   return out;
 }
 
-void Ledger::AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::vector<uint32_t>>* row_refs,
-                      std::vector<std::vector<uint32_t>>* row_blocks) const {
+void Ledger::AuditRow(const SeqRow& row, AuditReport* report, Namings* namings) const {
   const uint64_t before = report->count;
   const uint32_t blocks = row.blocks();
   for (size_t g = 0; g < groups(); ++g) {
@@ -67,25 +73,25 @@ void Ledger::AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::v
         Note(report, "row_foreign_page", g, ref.page(), "block {} names a page of group {}", i, ref.id().group());
         continue;
       }
-      (*row_refs)[g][ref.page()]++;
+      Naming& naming = (*namings)[g][ref.page()];
+      naming.rows++;
       const StateWord word = arenas_[g].word(ref.page());
       const bool quarantined = word.kind() == PageKind::kQuarantined && word.generation() == ref.generation();
       if (!arenas_[g].Live(ref) && !quarantined) {  // I4
         Note(report, "row_stale", g, ref.page(), "block {} names generation {}, page has kind {} ref {} generation {}", i, ref.generation(),
              static_cast<int>(word.kind()), word.ref(), word.generation());
-        report->suspect_pages[g][ref.page()] = true;
+        Mark(&report->suspect_pages, g, ref.page(), arenas_[g]);
       }
       // A page of several rows is the same block of the same path in all of them.
-      uint32_t& block = (*row_blocks)[g][ref.page()];
-      if (block == 0) block = i + 1;
-      if (block != i + 1) {
-        Note(report, "row_two_blocks", g, ref.page(), "blocks {} and {}", block - 1, i);
-        report->doubtful_pages[g][ref.page()] = true;
+      if (naming.block == 0) naming.block = i + 1;
+      if (naming.block != i + 1) {
+        Note(report, "row_two_blocks", g, ref.page(), "blocks {} and {}", naming.block - 1, i);
+        Mark(&report->doubtful_pages, g, ref.page(), arenas_[g]);
       }
       // I6: what is still written is nobody else's.
       if ((i + 1) * page_size_ > row.settled && (word.ref() != 1 || word.indexed())) {
         Note(report, "row_shared_write", g, ref.page(), "block {} is being written, ref {} indexed {}", i, word.ref(), word.indexed());
-        report->doubtful_pages[g][ref.page()] = true;
+        Mark(&report->doubtful_pages, g, ref.page(), arenas_[g]);
       }
     }
   }
@@ -101,7 +107,7 @@ void Ledger::AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::v
           const PageRef& mine = row.at(g, i - 1);
           if (mine && !index_.ref(n, g).Names(mine)) {
             Note(report, "row_node_page", g, mine.page(), "block {} differs from its node {}", i - 1, n.v);
-            report->doubtful_pages[g][mine.page()] = true;
+            Mark(&report->doubtful_pages, g, mine.page(), arenas_[g]);
           }
         }
       }
@@ -110,86 +116,87 @@ void Ledger::AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::v
   if (report->count != before) report->suspect_rows.push_back(const_cast<SeqRow*>(&row));
 }
 
+void Ledger::AuditNode(NodeId n, AuditReport* report, Namings* namings) const {
+  bool any = false;
+  for (size_t g = 0; g < groups(); ++g) {
+    const PageRef& ref = index_.ref(n, g);
+    if (!ref) {
+      if (windows_[g] == 0 && index_.depth(n) > 0) Note(report, "node_without_page", g, 0, "node {}", n.v);
+      continue;
+    }
+    any = true;
+    const Arena& arena = arenas_[g];
+    if (ref.id().group() != g || ref.page() >= arena.size()) {
+      Note(report, "node_foreign_page", g, ref.page(), "node {}", n.v);
+      continue;
+    }
+    if ((*namings)[g][ref.page()].nodes++ > 0) Note(report, "page_in_two_nodes", g, ref.page(), "node {}", n.v);  // I5
+    if (index_.owner(g, ref.page()) != n) Note(report, "owner", g, ref.page(), "node {} has it, owner says {}", n.v, index_.owner(g, ref.page()).v);
+    const StateWord word = arena.word(ref.page());
+    if (!arena.Live(ref) || !word.indexed()) {  // I4
+      Note(report, "node_stale", g, ref.page(), "node {} names generation {}, page has kind {} indexed {} generation {}", n.v, ref.generation(),
+           static_cast<int>(word.kind()), word.indexed(), word.generation());
+      Mark(&report->suspect_pages, g, ref.page(), arena);
+    }
+    const bool evictable = word.ref() == 1 && (windows_[g] != 0 || index_.children(n) == 0);
+    if (evictable != index_.in_heap(n, g)) Note(report, "eviction_order", g, ref.page(), "node {} evictable {}", n.v, evictable);
+    // I8: below an index-only full page everything is index-only.
+    if (windows_[g] == 0 && word.ref() > 1 && index_.depth(n) > 1) {
+      const PageRef& up = index_.ref(index_.parent(n), g);
+      if (up && arena.word(up.page()).ref() == 1) Note(report, "closure", g, ref.page(), "node {} is in use, its parent is not", n.v);
+    }
+  }
+  if (!any && index_.children(n) == 0 && index_.pins(n) == 0) Note(report, "node_empty", 0, 0, "node {}", n.v);
+}
+
+void Ledger::AuditPages(size_t g, const Namings& namings, AuditReport* report) const {
+  const Arena& arena = arenas_[g];
+  if (!arena.PartitionHolds()) Note(report, "partition", g, 0, "kinds do not partition the pages");  // I13
+  if (arena.refs_fingerprint() != tallies_[g].rows + tallies_[g].index) Note(report, "refs", g, 0, "references differ from rows and index");
+  if (!arena.FreeListHolds()) Note(report, "free_list", g, 0, "{} listed, {} free", arena.free_listed(), arena.count(PageKind::kFree));  // I2
+  uint32_t evictable = 0;
+  for (uint32_t p = 0; p < arena.size(); ++p) {
+    const StateWord word = arena.word(p);
+    const Naming& naming = namings[g][p];
+    const uint32_t named = naming.rows + naming.nodes;
+    bool ok = word.ref() == named && word.indexed() == (naming.nodes > 0) && word.io_pin() == 0;  // I3
+    switch (word.kind()) {                                                                         // I1
+      case PageKind::kFree: ok = ok && word.ref() == 0 && p < arena.limit(); break;
+      case PageKind::kHeld: ok = ok && word.ref() > 0; break;
+      case PageKind::kRetiring:
+      case PageKind::kUnbacked: ok = ok && word.ref() == 0 && p >= arena.limit(); break;
+      case PageKind::kQuarantined: break;
+      default: ok = false;
+    }
+    evictable += word.kind() == PageKind::kHeld && word.indexed() && word.ref() == 1;
+    if (ok) continue;
+    Note(report, "page_state", g, p, "kind {} ref {} indexed {} io {}, named by {} row entries and {} nodes", static_cast<int>(word.kind()), word.ref(),
+         word.indexed(), word.io_pin(), naming.rows, naming.nodes);
+    Mark(&report->suspect_pages, g, p, arena);
+    if (named > word.ref()) Mark(&report->doubtful_pages, g, p, arena);
+    if (named == 0 && word.ref() > 0) report->orphan = true;
+  }
+  if (evictable != arena.evictable()) Note(report, "evictable", g, 0, "{} counted, {} kept", evictable, arena.evictable());
+}
+
 AuditReport Ledger::Audit() const {
   AuditReport report;
-  std::vector<std::vector<uint32_t>> row_refs, row_blocks, node_refs;
-  for (const Arena& arena : arenas_) {
-    row_refs.emplace_back(arena.size());
-    node_refs.emplace_back(arena.size());
-    row_blocks.emplace_back(arena.size());
-    report.suspect_pages.emplace_back(arena.size());
-    report.doubtful_pages.emplace_back(arena.size());
-  }
-  for (const SeqRow* row : rows_) AuditRow(*row, &report, &row_refs, &row_blocks);
+  report.suspect_pages.resize(groups());
+  report.doubtful_pages.resize(groups());
+  Namings namings;
+  for (const Arena& arena : arenas_) namings.emplace_back(arena.size());
+  for (const SeqRow* row : rows_) AuditRow(*row, &report, &namings);
   for (uint32_t v = 0; v < index_.slab_size(); ++v) {
-    const NodeId n(v);
-    if (!index_.live(n)) continue;
-    bool any = false;
-    for (size_t g = 0; g < groups(); ++g) {
-      const PageRef& ref = index_.ref(n, g);
-      if (!ref) {
-        if (windows_[g] == 0 && index_.depth(n) > 0) Note(&report, "node_without_page", g, 0, "node {}", v);
-        continue;
-      }
-      any = true;
-      if (ref.id().group() != g || ref.page() >= arenas_[g].size()) {
-        Note(&report, "node_foreign_page", g, ref.page(), "node {}", v);
-        continue;
-      }
-      if (node_refs[g][ref.page()]++ > 0) Note(&report, "page_in_two_nodes", g, ref.page(), "node {}", v);  // I5
-      if (index_.owner(g, ref.page()) != n) Note(&report, "owner", g, ref.page(), "node {} has it, owner says {}", v, index_.owner(g, ref.page()).v);
-      const StateWord word = arenas_[g].word(ref.page());
-      if (!arenas_[g].Live(ref) || !word.indexed()) {
-        Note(&report, "node_stale", g, ref.page(), "node {} names generation {}, page has kind {} indexed {} generation {}", v, ref.generation(),
-             static_cast<int>(word.kind()), word.indexed(), word.generation());
-        report.suspect_pages[g][ref.page()] = true;
-      }
-      const bool evictable = word.ref() == 1 && (windows_[g] != 0 || index_.children(n) == 0);
-      if (evictable != index_.in_heap(n, g)) Note(&report, "eviction_order", g, ref.page(), "node {} evictable {}", v, evictable);
-      // I8: below an index-only full page everything is index-only.
-      if (windows_[g] == 0 && index_.depth(n) > 1) {
-        const PageRef& up = index_.ref(index_.parent(n), g);
-        if (up && word.ref() > 1 && arenas_[g].word(up.page()).ref() == 1) Note(&report, "closure", g, ref.page(), "node {} is in use, its parent is not", v);
-      }
-    }
-    if (!any && index_.children(n) == 0 && index_.pins(n) == 0) Note(&report, "node_empty", 0, 0, "node {}", v);
+    if (index_.live(NodeId(v))) AuditNode(NodeId(v), &report, &namings);
   }
-  for (size_t g = 0; g < groups(); ++g) {
-    const Arena& arena = arenas_[g];
-    if (!arena.PartitionHolds()) Note(&report, "partition", g, 0, "kinds do not partition the pages");                 // I13
-    if (arena.refs_fingerprint() != tallies_[g].rows + tallies_[g].index) Note(&report, "refs", g, 0, "references differ from rows and index");
-    if (!arena.FreeListHolds()) Note(&report, "free_list", g, 0, "{} listed, {} free", arena.free_listed(), arena.count(PageKind::kFree));  // I2
-    uint32_t evictable = 0;
-    for (uint32_t p = 0; p < arena.size(); ++p) {
-      const StateWord word = arena.word(p);
-      const uint32_t named = row_refs[g][p] + node_refs[g][p];
-      bool ok = word.ref() == named && word.indexed() == (node_refs[g][p] > 0) && word.io_pin() == 0;  // I3
-      switch (word.kind()) {                                                                            // I1
-        case PageKind::kFree: ok = ok && word.ref() == 0 && p < arena.limit(); break;
-        case PageKind::kHeld: ok = ok && word.ref() > 0; break;
-        case PageKind::kRetiring:
-        case PageKind::kUnbacked: ok = ok && word.ref() == 0 && p >= arena.limit(); break;
-        case PageKind::kQuarantined: break;
-        default: ok = false;
-      }
-      evictable += word.kind() == PageKind::kHeld && word.indexed() && word.ref() == 1;
-      if (!ok) {
-        Note(&report, "page_state", g, p, "kind {} ref {} indexed {} io {}, named by {} row entries and {} nodes", static_cast<int>(word.kind()),
-             word.ref(), word.indexed(), word.io_pin(), row_refs[g][p], node_refs[g][p]);
-        report.suspect_pages[g][p] = true;
-        if (named > word.ref()) report.doubtful_pages[g][p] = true;
-        if (named == 0 && word.ref() > 0) report.orphan = true;
-      }
-    }
-    if (evictable != arena.evictable()) Note(&report, "evictable", g, 0, "{} counted, {} kept", evictable, arena.evictable());
-  }
+  for (size_t g = 0; g < groups(); ++g) AuditPages(g, namings, &report);
   if (report.clean()) return report;
   for (SeqRow* row : rows_) {
     bool doubtful = report.orphan;
     for (size_t g = 0; g < groups() && !doubtful; ++g) {
       for (uint32_t i = 0; i < row->blocks_in(g) && !doubtful; ++i) {
         const PageRef& ref = row->at(g, i);
-        doubtful = ref && ref.id().group() == g && ref.page() < arenas_[g].size() && report.doubtful_pages[g][ref.page()];
+        doubtful = ref && ref.id().group() == g && ref.page() < arenas_[g].size() && Marked(report.doubtful_pages, g, ref.page());
       }
     }
     if (doubtful && std::find(report.suspect_rows.begin(), report.suspect_rows.end(), row) == report.suspect_rows.end()) report.suspect_rows.push_back(row);
@@ -265,7 +272,7 @@ void Ledger::RebuildFromRows(const std::vector<std::vector<bool>>& quarantine) {
       }
     }
     std::vector<bool> unowned(arenas_[g].size());
-    for (uint32_t p = 0; p < arenas_[g].size(); ++p) unowned[p] = quarantine[g][p] && refs[p] == 0;
+    for (uint32_t p = 0; p < arenas_[g].size(); ++p) unowned[p] = Marked(quarantine, g, p) && refs[p] == 0;
     arenas_[g].Rebuild(refs, generations, unowned);
     arenas_[g].events().clear();
   }

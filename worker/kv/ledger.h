@@ -47,8 +47,8 @@ struct AuditReport {
   std::vector<Problem> problems;                 // the first few
   uint64_t count = 0;
   std::vector<SeqRow*> suspect_rows;             // may have read or be about to read something that is not theirs
-  std::vector<std::vector<bool>> suspect_pages;  // [group][page]: states that disagree
-  std::vector<std::vector<bool>> doubtful_pages; // [group][page]: somebody names it who has no right to; every row naming it is suspect
+  std::vector<std::vector<bool>> suspect_pages;  // [group][page], a group without any is empty: states that disagree
+  std::vector<std::vector<bool>> doubtful_pages; // likewise: somebody names it who has no right to; every row naming it is suspect
   bool orphan = false;                           // a page is held that nobody names: any row may have lost it, so all are suspect
   bool clean() const { return count == 0; }
 };
@@ -119,7 +119,7 @@ class Ledger {
   AuditReport Audit() const;
   // The index gives every reference back; rows leave it.
   void ResetIndex();
-  // Sets arenas and an empty index from what rows name. Pages of `quarantine` that no row names are quarantined.
+  // Sets arenas and an empty index from what rows name. Pages of `quarantine` ([group][page] or empty) that no row names are quarantined.
   void RebuildFromRows(const std::vector<std::vector<bool>>& quarantine);
   // The row is emptied without giving anything back; only before RebuildFromRows.
   void Forget(SeqRow* row);
@@ -144,8 +144,16 @@ class Ledger {
   void MarkWindow(NodeId node, uint8_t cls);
   void Leave(SeqRow* row);
   void UnindexSubtree(NodeId top);
-  void AuditRow(const SeqRow& row, AuditReport* report, std::vector<std::vector<uint32_t>>* row_refs,
-                std::vector<std::vector<uint32_t>>* row_blocks) const;
+  // Who names a page, as the audit counts it.
+  struct Naming {
+    uint32_t rows = 0;
+    uint32_t nodes = 0;
+    uint32_t block = 0;  // 1 + the block it is in rows
+  };
+  using Namings = std::vector<std::vector<Naming>>;  // [group][page]
+  void AuditRow(const SeqRow& row, AuditReport* report, Namings* namings) const;
+  void AuditNode(NodeId node, AuditReport* report, Namings* namings) const;
+  void AuditPages(size_t g, const Namings& namings, AuditReport* report) const;
 
   uint32_t page_size_;
   std::vector<uint32_t> windows_;
