@@ -18,6 +18,9 @@ namespace {
 constexpr uint64_t kOdd[] = {0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff, 0xffffffff, 0x100000000, 0x7fffffffffffffff, 0x8000000000000000,
                              0xffffffffffffffff, 0xfffffffffffffff0, 31, 33, 64, 255, 513};
 
+// On a busy machine the time budget may be over at once; this many are run all the same.
+constexpr int kLeastRuns = 60;
+
 // Caps the address space for the life of the object; sanitizers need terabytes, so there it does nothing.
 class AddressSpaceCap {
  public:
@@ -52,7 +55,7 @@ void Flip(const std::string& valid, uint64_t seed, std::chrono::milliseconds bud
   };
   int parsed = 0, planned = 0, stepped = 0, done = 0;
   const auto end = std::chrono::steady_clock::now() + budget;
-  for (; done < runs && std::chrono::steady_clock::now() < end; ++done) {
+  for (; done < kLeastRuns || (done < runs && std::chrono::steady_clock::now() < end); ++done) {
     std::string bytes = valid;
     const uint64_t edits = 1 + next(3);
     for (uint64_t e = 0; e < edits; ++e) {
@@ -77,7 +80,6 @@ void Flip(const std::string& valid, uint64_t seed, std::chrono::milliseconds bud
     stepped += out.stepped;
   }
   std::cout << "seed " << seed << ": " << done << " files, " << parsed << " parsed, " << planned << " usable, " << stepped << " stepped\n";
-  CHECK(done > 50);
   CHECK(parsed > 0);
   CHECK(parsed < done);
 }

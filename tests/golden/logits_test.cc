@@ -121,6 +121,7 @@ TEST_CASE("every fixture agrees with its reference logits, fed whole and in chun
   for (const Fixture& fixture : kFixtures) {
     const auto ids = ReadIds(fixture.ids);
     for (const int32_t page_size : {16, 1}) {
+      if (backend == "scalar" && page_size == 1) continue;  // pages are the same code whatever the instructions
       CAPTURE(page_size, ops->Describe());
       HarnessOptions options;
       options.page_size = page_size;
