@@ -120,7 +120,7 @@ TEST_CASE("gemma4 in all its shapes agrees with the reference beyond its window"
       const auto want = Logits(bytes, reference.get(), 70), got = Logits(bytes, cpu.get(), 70);
       CAPTURE(experts, per_layer, Nmse(got, want));
       // The CPU's attention works in short floats; with experts a router's near-tie may then fall the other way in a row.
-      CHECK(Nmse(got, want) < (experts ? 1e-2 : 2e-6));
+      CHECK(Nmse(got, want) < (experts ? 1e-2 : 1e-5));
       CHECK(SameBits(Logits(bytes, cpu.get(), 70, 7), got));
       CHECK(SameBits(Logits(bytes, reference.get(), 70, 7), want));
     }
