@@ -144,7 +144,7 @@ std::unique_ptr<Ops> MakeReferenceOps();
 
 struct CpuOptions {
   int threads = 0;                 // 0 = one per core this process may use
-  std::string isa = "auto";        // auto | scalar | avx2 | avx512 | avx512vnni | avx512bf16 (the best the machine has is the limit)
+  std::string isa = "auto";        // auto | scalar | avx2 | avx512 | avx512vnni | avx512amx (the best the machine has is the limit)
 };
 // Null when `isa` is none of the names above. Threads beyond the cores this process may use are not started.
 std::unique_ptr<Ops> MakeCpuOps(const CpuOptions& options);

@@ -1,6 +1,11 @@
 #include "kernels/cpu/isa.h"
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include <algorithm>
 #include <cstdio>
@@ -44,6 +49,20 @@ bool HasAvx512() {
 }
 bool HasVnni() { return HasAvx512() && __builtin_cpu_supports("avx512vnni"); }
 
+// AMX: the processor has int8 tiles, the system saves them (XCR0 bits 17 and 18), and it lets this process use them. The permission holds
+// for all threads started later and enlarges their signal frames.
+bool HasAmx() {
+  if (!HasVnni()) return false;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> 24 & 3) != 3) return false;
+  unsigned low = 0, high = 0;
+  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low >> 17 & 3) != 3) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return granted;
+}
+
 const KernelTable& Avx2Kernels() {
   static const KernelTable t = Table("avx2", avx2::FillGemm, avx2::FillVector, avx2::FillAttention);
   return t;
@@ -56,6 +75,10 @@ const KernelTable& VnniKernels() {
   static const KernelTable t = Table("avx512vnni", avx512vnni::FillGemm, avx512::FillVector, avx512::FillAttention);
   return t;
 }
+const KernelTable& AmxKernels() {
+  static const KernelTable t = Table("avx512amx", avx512amx::FillGemm, avx512::FillVector, avx512::FillAttention);
+  return t;
+}
 #endif
 
 const Isa kIsas[] = {
@@ -64,6 +87,7 @@ const Isa kIsas[] = {
     {"avx2", HasAvx2, Avx2Kernels},
     {"avx512", HasAvx512, Avx512Kernels},
     {"avx512vnni", HasVnni, VnniKernels},
+    {"avx512amx", HasAmx, AmxKernels},
 #endif
 };
 

@@ -8,7 +8,7 @@
 
 namespace holdfast::kernels {
 
-// Sets this machine can run, weakest first: some of scalar, avx2, avx512, avx512vnni.
+// Sets this machine can run, weakest first: some of scalar, avx2, avx512, avx512vnni, avx512amx.
 std::vector<std::string_view> AvailableIsas();
 
 // The table for an `isa` option: the best available up to the named set; "auto" has no limit. Null when the name is unknown.

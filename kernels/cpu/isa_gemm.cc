@@ -8,7 +8,12 @@ namespace holdfast::kernels::HF_ISA {
 namespace {
 
 inline constexpr int kSub = kGroupRows / kLanes;             // units (one vector of rows) in a group
-inline constexpr int kMaxTile = kLanes == 16 ? 6 : kLanes == 8 ? 4 : 2;
+inline constexpr int kMaxTile = kLanes == 16 ? 6 : kLanes == 8 ? 4 : 2;  // rows of a register tile
+#ifdef __AMX_INT8__
+inline constexpr int kMaxPanel = 16;                                      // rows of a panel
+#else
+inline constexpr int kMaxPanel = kMaxTile;
+#endif
 inline constexpr int64_t kPanelBudget = 768 << 10;           // bytes of activations swept per pass over the weights
 
 // Units that a tile of m rows takes at once: four address streams for few rows, then as the registers allow.
@@ -73,8 +78,9 @@ inline void DotHalf(const Unit (&units)[U], int s, int half, const W& w, const i
 #endif
 }
 
+// M rows of a panel: `row` is the first, `panel_row` the panel's first and `width` its rows.
 template <class W, int U, int M>
-void QuantTile(const GemmArgs& a, int64_t unit, int64_t row) {
+void QuantTile(const GemmArgs& a, int64_t unit, int64_t panel_row, int width, int64_t row) {
   const W w(a);
   Unit units[U];
   for (int u = 0; u < U; ++u) units[u] = UnitAt(a, unit + u);
@@ -84,10 +90,11 @@ void QuantTile(const GemmArgs& a, int64_t unit, int64_t row) {
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) acc[u][m] = Zero();
   }
-  const int8_t* p = reinterpret_cast<const int8_t*>(a.panel) + row * (a.in / 32) * kPanelBlockBytes;
+  const int8_t* p = reinterpret_cast<const int8_t*>(a.panel) + panel_row * (a.in / 32) * kPanelBlockBytes + (row - panel_row) * 32;
+  const int64_t to_aux = width * 32, step = width * kPanelBlockBytes;
   for (int64_t k = 0; k < a.in; k += W::kRecord) {
-    for (int s = 0; s < W::kRecord / 32; ++s, p += M * kPanelBlockBytes) {
-      const Aux* aux = reinterpret_cast<const Aux*>(p + M * 32);
+    for (int s = 0; s < W::kRecord / 32; ++s, p += step) {
+      const Aux* aux = reinterpret_cast<const Aux*>(p + to_aux);
       I32 total[U][M];
       if constexpr (!W::kHalves) {
 #pragma GCC unroll 8
@@ -144,7 +151,7 @@ void QuantTile(const GemmArgs& a, int64_t unit, int64_t row) {
 }
 
 template <class W, int U, int M>
-void FloatTile(const GemmArgs& a, int64_t unit, int64_t row) {
+void FloatTile(const GemmArgs& a, int64_t unit, int64_t panel_row, int width, int64_t row) {
   Unit units[U];
   for (int u = 0; u < U; ++u) units[u] = UnitAt(a, unit + u);
   F32 acc[U][M];
@@ -153,8 +160,8 @@ void FloatTile(const GemmArgs& a, int64_t unit, int64_t row) {
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) acc[u][m] = Zero();
   }
-  const float* p = reinterpret_cast<const float*>(a.panel) + row * a.in;
-  for (int64_t k = 0; k < a.in; ++k, p += M) {
+  const float* p = reinterpret_cast<const float*>(a.panel) + panel_row * a.in + (row - panel_row);
+  for (int64_t k = 0; k < a.in; ++k, p += width) {
 #pragma GCC unroll 4
     for (int u = 0; u < U; ++u) {
       const F32 w = W::Load(units[u].record, units[u].lane);
@@ -170,52 +177,79 @@ void FloatTile(const GemmArgs& a, int64_t unit, int64_t row) {
   }
 }
 
-template <class W, int U, int M>
-inline void Tile(const GemmArgs& a, int64_t unit, int64_t row) {
-  if constexpr (W::kIsFloat) {
-    FloatTile<W, U, M>(a, unit, row);
-  } else {
-    QuantTile<W, U, M>(a, unit, row);
+#ifdef __AMX_INT8__
+}  // namespace
+}  // namespace holdfast::kernels::HF_ISA
+#include "kernels/cpu/amx_tile.h"
+namespace holdfast::kernels::HF_ISA {
+namespace {
+#endif
+
+struct Rows {
+  int64_t panel_row;
+  int width;      // of the panel
+  int64_t first;
+  int count;      // of the register tile
+};
+
+template <class W, int M>
+void Units(const GemmArgs& a, int64_t u0, int64_t u1, const Rows& r) {
+  constexpr int kUnits = W::kIsFloat ? FloatUnits(M) : QuantUnits(M);
+  int64_t u = u0;
+  for (; u < u1; u += u + kUnits <= u1 ? kUnits : 1) {
+    const bool full = u + kUnits <= u1;
+    if constexpr (W::kIsFloat) {
+      full ? FloatTile<W, kUnits, M>(a, u, r.panel_row, r.width, r.first) : FloatTile<W, 1, M>(a, u, r.panel_row, r.width, r.first);
+    } else {
+      full ? QuantTile<W, kUnits, M>(a, u, r.panel_row, r.width, r.first) : QuantTile<W, 1, M>(a, u, r.panel_row, r.width, r.first);
+    }
   }
 }
 
-template <class W, int M>
-void Units(const GemmArgs& a, int64_t u0, int64_t u1, int64_t row) {
-  constexpr int kUnits = W::kIsFloat ? FloatUnits(M) : QuantUnits(M);
-  int64_t u = u0;
-  for (; u + kUnits <= u1; u += kUnits) Tile<W, kUnits, M>(a, u, row);
-  for (; u < u1; ++u) Tile<W, 1, M>(a, u, row);
+template <class W>
+void Panel(const GemmArgs& a, int64_t u0, int64_t u1, int64_t row, int width) {
+  const Tiling tiling(width, kMaxTile);
+  for (int64_t i = 0; i < tiling.count; ++i) {
+    const Rows r{row, width, row + tiling.Begin(i), tiling.Size(i)};
+    switch (r.count) {
+      case 1: Units<W, 1>(a, u0, u1, r); break;
+      case 2: Units<W, 2>(a, u0, u1, r); break;
+      default:
+        if constexpr (kMaxTile >= 4) {
+          if (r.count == 3) Units<W, 3>(a, u0, u1, r);
+          if (r.count == 4) Units<W, 4>(a, u0, u1, r);
+        }
+        if constexpr (kMaxTile >= 6) {
+          if (r.count == 5) Units<W, 5>(a, u0, u1, r);
+          if (r.count == 6) Units<W, 6>(a, u0, u1, r);
+        }
+    }
+  }
 }
 
 template <class W>
 void Gemm(const GemmArgs& a, int64_t g0, int64_t g1) {
-  const Tiling tiling(a.rows, kMaxTile);
+  const Tiling tiling(a.rows, kMaxPanel);
   const int64_t row_bytes = W::kIsFloat ? a.in * 4 : a.in / 32 * kPanelBlockBytes;
-  int64_t tiles = kPanelBudget / (row_bytes * kMaxTile);
+  int64_t tiles = kPanelBudget / (row_bytes * kMaxPanel);
   if (tiles < 1) tiles = 1;
-  constexpr int kStep = 4;  // units that stay in the first cache while the tiles of a pass go by
+  constexpr int64_t kStep = 4;  // units that stay in the first cache while the panels of a pass go by
+  const int64_t u1 = g1 * kSub;
   for (int64_t t0 = 0; t0 < tiling.count; t0 += tiles) {
     const int64_t t1 = t0 + tiles < tiling.count ? t0 + tiles : tiling.count;
-    const int64_t end = g1 * kSub;
-    const int64_t step = t1 - t0 == 1 ? end - g0 * kSub : kStep;
-    for (int64_t u = g0 * kSub; u < end; u += step) {
-      const int64_t last = u + step < end ? u + step : end;
-      for (int64_t t = t0; t < t1; ++t) {
-        const int64_t row = tiling.Begin(t);
-        switch (tiling.Size(t)) {
-          case 1: Units<W, 1>(a, u, last, row); break;
-          case 2: Units<W, 2>(a, u, last, row); break;
-          default:
-            if constexpr (kMaxTile >= 4) {
-              if (tiling.Size(t) == 3) Units<W, 3>(a, u, last, row);
-              if (tiling.Size(t) == 4) Units<W, 4>(a, u, last, row);
-            }
-            if constexpr (kMaxTile >= 6) {
-              if (tiling.Size(t) == 5) Units<W, 5>(a, u, last, row);
-              if (tiling.Size(t) == 6) Units<W, 6>(a, u, last, row);
-            }
+#ifdef __AMX_INT8__
+    if constexpr (!W::kIsFloat) {
+      if constexpr (!W::kHalves) {
+        if (tiling.Size(t1 - 1) >= kAmxRows) {
+          AmxPass<W>(a, tiling, t0, t1, g0, g1);
+          continue;
         }
       }
+    }
+#endif
+    const int64_t step = t1 - t0 == 1 && tiling.Size(t0) <= kMaxTile ? u1 - g0 * kSub : kStep;
+    for (int64_t u = g0 * kSub; u < u1; u += step) {
+      for (int64_t t = t0; t < t1; ++t) Panel<W>(a, u, u + step < u1 ? u + step : u1, tiling.Begin(t), tiling.Size(t));
     }
   }
 }
@@ -223,7 +257,12 @@ void Gemm(const GemmArgs& a, int64_t g0, int64_t g1) {
 }  // namespace
 
 void FillGemm(KernelTable& t) {
-  t.max_tile = kMaxTile;
+  t.max_tile = kMaxPanel;
+#ifdef __AMX_INT8__
+  t.scratch_bytes = AmxScratchBytes;
+#else
+  t.scratch_bytes = [](int64_t) -> int64_t { return 0; };
+#endif
   t.gemm[kPackNone] = nullptr;
   t.gemm[kPackF32] = Gemm<WeightsF32>;
   t.gemm[kPackF16] = Gemm<WeightsF16>;

@@ -15,6 +15,7 @@ HF_DECLARE_PARTS(scalar)
 HF_DECLARE_PARTS(avx2)
 HF_DECLARE_PARTS(avx512)
 HF_DECLARE_PARTS(avx512vnni)
+HF_DECLARE_PARTS(avx512amx)
 #undef HF_DECLARE_PARTS
 
 }  // namespace holdfast::kernels

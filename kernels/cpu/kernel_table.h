@@ -64,6 +64,7 @@ struct GemmArgs {
   bool accumulate = false;
   const uint8_t* table = nullptr;  // kPackTable
   int32_t zero = 0;                // kPackWide
+  std::byte* scratch = nullptr;    // this thread's, KernelTable::scratch_bytes(in)
 };
 
 // Rows of activations: x + index[t] * stride, or x + t * stride where index is null.
@@ -112,7 +113,8 @@ HF_EVERYWHERE int64_t AttendScratchBytes(int64_t dim_k, int64_t dim_v) {
 
 struct KernelTable {
   const char* name;
-  int max_tile;                    // rows of the largest tile
+  int max_tile;                    // rows of the largest panel
+  int64_t (*scratch_bytes)(int64_t in);
   // Rows [16 * g0, 16 * g1) of y = W x, one function per PackedLayout.
   void (*gemm[kPackCount])(const GemmArgs& args, int64_t g0, int64_t g1);
   // Panels of tiles [i0, i1).

@@ -91,7 +91,7 @@ class CpuOps final : public Ops {
   int64_t PanelRowBytes(bool is_float, int64_t in) const;
   void MakePanel(bool is_float, const RowSource& x, int64_t rows, int64_t in, std::byte* panel);
   GemmArgs ArgsFor(const Weight& w, int64_t expert, const std::byte* panel, int64_t rows) const;
-  void RunGemm(const Weight& w, const GemmArgs& args, int64_t g0, int64_t g1) const { kernels_.gemm[w.layout](args, g0, g1); }
+  void RunGemm(const Weight& w, GemmArgs args, int64_t g0, int64_t g1) const;
 
   static constexpr int64_t kWorthSharing = 4000;
 

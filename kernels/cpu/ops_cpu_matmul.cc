@@ -43,6 +43,12 @@ GemmArgs CpuOps::ArgsFor(const Weight& w, int64_t expert, const std::byte* panel
   return a;
 }
 
+void CpuOps::RunGemm(const Weight& w, GemmArgs args, int64_t g0, int64_t g1) const {
+  thread_local Scratch scratch;  // the pool's threads live as long as the backend
+  args.scratch = scratch.Get(kernels_.scratch_bytes(args.in));
+  kernels_.gemm[w.layout](args, g0, g1);
+}
+
 void CpuOps::MatMul(ConstMat x, std::span<const Product> products) {
   bool any[2] = {false, false};
   int64_t multiplications = 0, cost = 0;

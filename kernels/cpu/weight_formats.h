@@ -36,7 +36,7 @@ inline Codes Nibbles(const uint8_t* vectors, int half, int v, int lane) {
 struct WeightsQ4_0 {
   explicit WeightsQ4_0(const GemmArgs&) {}
   static constexpr bool kIsFloat = false, kHalves = false, kHasMin = false, kFull = false;
-  static constexpr int kRecord = 32, kSteps = 4;
+  static constexpr int kRecord = 32, kSteps = 4, kZero = 8;
   static constexpr int64_t kBytes = 288;
   static int32_t Start(const Aux& a) { return a.n8; }
   static F32 Scale(const uint8_t* r, int, int, int lane) { return LoadF16(Halves(r) + lane); }
@@ -46,7 +46,7 @@ struct WeightsQ4_0 {
 struct WeightsQ4_1 {
   explicit WeightsQ4_1(const GemmArgs&) {}
   static constexpr bool kIsFloat = false, kHalves = false, kHasMin = true, kFull = false;
-  static constexpr int kRecord = 32, kSteps = 4;
+  static constexpr int kRecord = 32, kSteps = 4, kZero = 0;
   static constexpr int64_t kBytes = 320;
   static int32_t Start(const Aux&) { return 0; }
   static F32 Scale(const uint8_t* r, int, int, int lane) { return LoadF16(Halves(r) + lane); }
@@ -57,7 +57,7 @@ struct WeightsQ4_1 {
 struct WeightsQ8_0 {
   explicit WeightsQ8_0(const GemmArgs&) {}
   static constexpr bool kIsFloat = false, kHalves = false, kHasMin = false, kFull = true;
-  static constexpr int kRecord = 32, kSteps = 1;
+  static constexpr int kRecord = 32, kSteps = 1, kZero = 128;
   static constexpr int64_t kBytes = 544;
   static int32_t Start(const Aux& a) { return kHasDpbusd ? a.n128 : 0; }
   static F32 Scale(const uint8_t* r, int, int, int lane) { return LoadF16(Halves(r) + lane); }
@@ -67,7 +67,7 @@ struct WeightsQ8_0 {
 struct WeightsQ4_K {
   explicit WeightsQ4_K(const GemmArgs&) {}
   static constexpr bool kIsFloat = false, kHalves = false, kHasMin = true, kFull = false;
-  static constexpr int kRecord = 256, kSteps = 4;
+  static constexpr int kRecord = 256, kSteps = 4, kZero = 0;
   static constexpr int64_t kBytes = 64 + 256 + 2048;
   static int32_t Start(const Aux&) { return 0; }
   static F32 Scale(const uint8_t* r, int s, int, int lane) { return Mul(LoadF16(Halves(r) + lane), LoadU8(r + 64 + s * 16 + lane)); }
@@ -99,7 +99,7 @@ struct WeightsQ6_K {
 struct WeightsTable {
   explicit WeightsTable(const GemmArgs& a) : table(LoadTable(a.table)) {}
   static constexpr bool kIsFloat = false, kHalves = false, kHasMin = false, kFull = true;
-  static constexpr int kRecord = 32, kSteps = 1;
+  static constexpr int kRecord = 32, kSteps = 1, kZero = 128;
   static constexpr int64_t kBytes = 64 + 256;
   static int32_t Start(const Aux& a) { return kHasDpbusd ? a.n128 : 0; }
   static F32 Scale(const uint8_t* r, int, int, int lane) { return HF_ISA::Load(Floats(r) + lane); }

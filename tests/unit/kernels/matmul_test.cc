@@ -127,6 +127,25 @@ TEST_CASE("a row's product has the same bits alone, in any batch, and at any thr
   }
 }
 
+TEST_CASE("AMX tiles give the bits of the VNNI tiles") {
+  const auto isas = AvailableIsas();
+  if (std::find(isas.begin(), isas.end(), "avx512amx") == isas.end()) {
+    WARN("skipped: this machine has no AMX");
+    return;
+  }
+  const auto vnni = Cpu("avx512vnni", 1), amx = Cpu("avx512amx", 2);
+  for (const DType type : AllTypes()) {
+    const int64_t in = 768, out = 70;
+    Random random(static_cast<uint32_t>(type) + 9);
+    const auto file = FileRows(type, out, in, random);
+    for (const int64_t rows : {7, 8, 9, 16, 17, 31, 45, 200}) {
+      INFO(InfoOf(type).name << ", rows " << rows);
+      const auto x = random.Normals(rows * in);
+      CHECK(SameBits(Multiply(*vnni, type, out, in, file, x), Multiply(*amx, type, out, in, file, x)));
+    }
+  }
+}
+
 TEST_CASE("gate and up fuse with their activation") {
   const auto reference = MakeReferenceOps();
   const auto backends = Backends();
