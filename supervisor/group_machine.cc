@@ -161,6 +161,9 @@ void GroupMachine::CheckLiveness() {
       Lose(LossCause::kHang, verdict->rank,
            fmt::format("requests are in flight, but no step ran for {} ms (bound {} ms)", age, bound));
       break;
+    case LivenessVerdict::Kind::kUnreported:
+      Lose(LossCause::kHang, verdict->rank, fmt::format("step {} has ended, but no report came for {} ms (bound {} ms)", verdict->step, age, bound));
+      break;
     case LivenessVerdict::Kind::kSilent:
       Lose(LossCause::kSilent, verdict->rank, fmt::format("no heartbeat for {} ms (bound {} ms)", age, bound));
       break;

@@ -5,7 +5,7 @@
 namespace holdfast::supervisor {
 
 void Liveness::Reset(Instant now, uint32_t ranks) {
-  ranks_.assign(ranks, State{now, now, 0, false, Duration::zero()});
+  ranks_.assign(ranks, State{now, now, 0, false, Duration::zero(), 0, 0, now});
   pending_ = false;
   pending_since_ = now;
 }
@@ -18,15 +18,22 @@ void Liveness::OnHeartbeat(Instant now, Rank rank, uint64_t step, bool outstandi
   s.moved = std::max(s.moved, moved);
   s.step = std::max(s.step, step);
   s.outstanding = outstanding;
+  if (rank.v == 0) {  // only rank 0 reports its steps
+    const bool was_behind = Behind(s);
+    s.claimed = outstanding && step > 0 ? step - 1 : step;
+    if (Behind(s) && !was_behind) s.behind_since = now;
+  }
   if (mean_step > Duration::zero()) s.mean = mean_step;
 }
 
 void Liveness::OnStep(Instant now, Rank rank, uint64_t step, Duration step_time) {
   State& s = ranks_[rank.v];
   s.heard = now;
-  if (step > s.step) {
-    s.step = step;
+  if (step > s.reported) {
+    s.reported = step;
+    s.step = std::max(s.step, step);
     s.moved = now;
+    s.behind_since = now;
   }
   s.outstanding = false;
   s.mean = s.mean == Duration::zero() ? step_time : s.mean + (step_time - s.mean) / 16;
@@ -41,6 +48,7 @@ void Liveness::Shift(Duration d) {
   for (State& s : ranks_) {
     s.heard += d;
     s.moved += d;
+    s.behind_since += d;
   }
   pending_since_ += d;
 }
@@ -55,6 +63,9 @@ std::optional<LivenessVerdict> Liveness::Check(Instant now) const {
     const State& s = ranks_[r];
     if (now - s.heard > options_.silence) {
       return LivenessVerdict{LivenessVerdict::Kind::kSilent, Rank(r), now - s.heard, options_.silence, s.step};
+    }
+    if (Behind(s) && now - s.behind_since > Bound(s)) {
+      return LivenessVerdict{LivenessVerdict::Kind::kUnreported, Rank(r), now - s.behind_since, Bound(s), s.claimed};
     }
     if (!s.outstanding && !pending_) continue;
     const Duration age = now - WaitsSince(s);
@@ -71,6 +82,7 @@ Instant Liveness::NextDeadline() const {
   constexpr Duration kTick = std::chrono::nanoseconds(1);  // Check wants strictly older
   for (const State& s : ranks_) {
     at = std::min(at, s.heard + options_.silence + kTick);
+    if (Behind(s)) at = std::min(at, s.behind_since + Bound(s) + kTick);
     if (s.outstanding || pending_) at = std::min(at, WaitsSince(s) + Bound(s) + kTick);
   }
   return at;

@@ -1,9 +1,10 @@
 #pragma once
 // Is the group getting anywhere? Judged by the progress of each rank's step thread, never by the mere arrival of messages. PURE.
 //
-// Three ways to be dead while the process lives:
+// Four ways to be dead while the process lives:
 //  kHang    a step is outstanding and the step thread has not moved for longer than max(hang_floor, hang_factor x mean step);
 //  kStalled requests are in flight, no step is outstanding, and nothing has moved for as long;
+//  kUnreported  rank 0 says it has ended steps whose reports do not come, for as long: tokens are lost on the way;
 //  kSilent  no message at all for `silence`: the process is stopped, or its link thread is gone.
 // Heartbeats carry the step thread's own account of when it last moved, so a live link thread cannot vouch for a stuck step.
 #include <algorithm>
@@ -23,7 +24,7 @@ struct LivenessOptions {
 };
 
 struct LivenessVerdict {
-  enum class Kind : uint8_t { kHang, kStalled, kSilent } kind;
+  enum class Kind : uint8_t { kHang, kStalled, kUnreported, kSilent } kind;
   Rank rank;
   Duration age{};    // since it last moved (kHang, kStalled) or was heard (kSilent)
   Duration bound{};
@@ -57,7 +58,11 @@ class Liveness {
     uint64_t step = 0;
     bool outstanding = false;
     Duration mean{};
+    uint64_t reported = 0;      // the last step whose report came
+    uint64_t claimed = 0;       // the last step its heartbeat says has ended
+    Instant behind_since{};     // when claimed got ahead of reported, or the last report since
   };
+  static bool Behind(const State& s) { return s.claimed > s.reported; }
   Duration Bound(const State& s) const;
   Instant WaitsSince(const State& s) const { return pending_ && !s.outstanding ? std::max(s.moved, pending_since_) : s.moved; }
 

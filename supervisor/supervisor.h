@@ -57,6 +57,7 @@ class Supervisor {
     uint64_t resident_bytes = 0;
     std::string failure;                // the worker's own last words
     bool ready = false;
+    uint64_t last_step = 0;
   };
   struct PendingResize {
     uint64_t operation = 0;
@@ -153,6 +154,7 @@ class Supervisor {
   proto::Ready ready_;                   // of rank 0
   proto::StepReport last_step_;          // of rank 0, without events
   uint64_t steps_ = 0;
+  double mean_step_us_ = 0;
   std::map<std::pair<std::string, std::string>, uint64_t> finding_counts_;
   std::deque<std::string> recent_findings_;
   std::vector<std::string> lost_requests_;  // of the last loss, for its incident

@@ -127,7 +127,7 @@ void Supervisor::Answer(const proto::StatusRequest&, ReplyOutlet& outlet) {
   reply.set_queue_depth(static_cast<uint32_t>(requests_.waiting()));
   reply.set_max_queue(config_.max_queue);
   reply.set_steps(steps_);
-  reply.set_mean_step_us(last_step_.step_us());
+  reply.set_mean_step_us(static_cast<uint32_t>(mean_step_us_));
   reply.set_version(std::string(kVersion));
   reply.set_pid(static_cast<uint32_t>(::getpid()));
   for (const auto& [key, count] : finding_counts_) {

@@ -76,8 +76,8 @@ void SupervisorMetrics::CountFinding(std::string_view severity, const std::strin
   findings_.Add({{"severity", std::string(severity)}, {"kind", label}}).Increment();
 }
 
-void SupervisorMetrics::OnStep(const proto::StepReport& step) {
-  step_seconds_->Observe(step.step_us() / 1e6);
+void SupervisorMetrics::OnReport(const proto::StepReport& step, bool stepped) {
+  if (stepped) step_seconds_->Observe(step.step_us() / 1e6);
   size_t tokens = 0;
   for (const proto::TokenEvent& e : step.events()) tokens += static_cast<size_t>(e.tokens_size());
   generated_->Increment(static_cast<double>(tokens));

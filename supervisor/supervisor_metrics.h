@@ -23,8 +23,8 @@ class SupervisorMetrics {
   void SetFenced(uint64_t total);
   void CountRequest(std::string_view end);                   // stop|length|cancelled|error|lost|refused...
   void CountFinding(std::string_view severity, const std::string& kind);
-  // A step of rank 0.
-  void OnStep(const proto::StepReport& step);
+  // A report of rank 0; stepped: it tells of a new step.
+  void OnReport(const proto::StepReport& step, bool stepped);
   void OnPools(const google::protobuf::RepeatedPtrField<proto::PoolStatus>& pools);
   // The worker is gone: its gauges fall to zero, its counters are kept.
   void OnGroupLost();

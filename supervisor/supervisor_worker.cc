@@ -154,16 +154,26 @@ void Supervisor::OnStep(uint32_t rank, proto::StepReport& step) {
     OnFinding(rank, finding);
     return;
   }
-  GroupEvent event = EventOf(EventKind::kStep, rank);
-  event.step = step.step();
-  event.duration = std::chrono::microseconds(step.step_us());
-  Dispatch(std::move(event));
+  // A report without a new step brings refusals, cancels or fresh numbers only.
+  const bool stepped = step.step() > ranks_[rank].last_step;
+  if (stepped) {
+    ranks_[rank].last_step = step.step();
+    GroupEvent event = EventOf(EventKind::kStep, rank);
+    event.step = step.step();
+    event.duration = std::chrono::microseconds(step.step_us());
+    Dispatch(std::move(event));
+  }
   if (rank != 0) return;
-  ++steps_;
-  metrics_.OnStep(step);
+  metrics_.OnReport(step, stepped);
+  if (stepped) {
+    ++steps_;
+    mean_step_us_ = mean_step_us_ == 0 ? step.step_us() : mean_step_us_ + (step.step_us() - mean_step_us_) / 16;
+  }
   RouteEvents(step);
   step.clear_events();
+  // Pools and counters come now and then; the last ones stand until then.
   if (step.pools_size() == 0) *step.mutable_pools() = last_step_.pools();
+  if (!step.has_cache()) *step.mutable_cache() = last_step_.cache();
   last_step_ = std::move(step);
 }
 

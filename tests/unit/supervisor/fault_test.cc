@@ -61,7 +61,7 @@ TEST_CASE("Under load: each way to fail in the middle of a stream costs a pause 
     const char* cause;
   };
   const Row row = GENERATE(Row{"die_at=step=5,die=kill", "signal"}, Row{"die_at=step=5,die=70", "integrity"}, Row{"hang_at=5", "hang"},
-                           Row{"stall_at=5", "hang"}, Row{"finding=3", "integrity"}, Row{"garbage=1", "integrity"}, Row{"die_at=step=5,die=stop", "silent"},
+                           Row{"stall_at=5", "hang"}, Row{"finding=3", "integrity"}, Row{"garbage=1", "integrity"}, Row{"die_at=step=5,die=stop", "hang"},
                            Row{"die_at=submit,die=segv", "signal"}, Row{"hang_at=5,ignore_term=1", "hang"}, Row{"old_steps=1", "hang"});
   CAPTURE(row.script);
   SupervisorRun run(std::string(row.script) + ",generations=1,token_ms=3", kQuick);

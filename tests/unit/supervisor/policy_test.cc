@@ -138,6 +138,7 @@ TEST_CASE("Liveness: the bound grows with the mean step") {
 TEST_CASE("Liveness: a stalled queue trips the watchdog, from when the work came, not from when the worker last ran") {
   Liveness l(LivenessOptions{});
   l.Reset(kStart, 1);
+  l.OnStep(kStart, Rank(0), 9, milliseconds(5));
   Instant now = kStart + std::chrono::hours(5);
   l.OnHeartbeat(now, Rank(0), 9, false, std::chrono::hours(5), milliseconds(5));
   l.SetPending(now, true);
@@ -159,6 +160,24 @@ TEST_CASE("Liveness: a report cannot take a movement back or come from the futur
   CHECK_FALSE(l.Check(now));
   l.OnHeartbeat(now, Rank(0), 5, true, seconds(-100), milliseconds(5));
   CHECK(l.NextDeadline() <= now + seconds(31));
+}
+
+TEST_CASE("Liveness: steps that are said to end but never reported are a hang, of rank 0 only") {
+  for (const uint32_t rank : {0u, 1u}) {
+    Liveness l(LivenessOptions{});
+    l.Reset(kStart, 2);
+    Instant now = kStart;
+    for (uint64_t step = 1; now < kStart + seconds(40); ++step) {
+      now += seconds(1);
+      l.OnHeartbeat(now, Rank(rank), step, false, Duration::zero(), milliseconds(5));
+      l.OnHeartbeat(now, Rank(1 - rank), 0, false, Duration::zero(), milliseconds(5));
+    }
+    REQUIRE(static_cast<bool>(l.Check(now)) == (rank == 0));
+    if (rank != 0) continue;
+    CHECK(l.Check(now)->kind == LivenessVerdict::Kind::kUnreported);
+    l.OnStep(now, Rank(0), 5, milliseconds(5));  // late reports are reports
+    CHECK_FALSE(l.Check(now));
+  }
 }
 
 TEST_CASE("Liveness: Check never changes its mind before NextDeadline") {
