@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "proto/base/fault.h"
 #include "proto/base/log.h"
 #include "proto/base/status_wire.h"
 
@@ -30,6 +31,7 @@ std::string EngineState::reason() const {
 }
 
 void EngineState::OnStatement(const proto::HealthStatement& statement) {
+  if (FaultPoint("frontend.statement")) return;
   if (!lease_.Receive(statement, loop_.Now())) return;
   expiry_ = loop_.After(lease_.expires() - loop_.Now() + std::chrono::milliseconds(1), [this] { Changed(); });
   WantCard();

@@ -27,7 +27,7 @@ absl::StatusOr<SupervisorConfig> ParseCommandLine(int argc, const char* const* a
                                            "/run/holdfast for root, else /tmp/holdfast-<uid>)");
   own("--listen", config.listen, "Serve Engine and Admin on this host:port, too (no authentication: keep it on a trusted network)");
   own("--worker", config.worker_binary, "Path of the worker binary (default: holdfast-worker beside this one)");
-  app.add_flag("--exit-on-permanent", config.exit_on_permanent, "Exit with the worker's code when a restart cannot help")->group("Supervisor");
+  app.add_flag("--exit-on-permanent", config.exit_on_permanent, "Exit with the worker's code when a restart cannot help, or with 69 when there is no room for the first start")->group("Supervisor");
   std::vector<std::pair<Duration*, std::unique_ptr<double>>> durations;
   const auto seconds = [&](const std::string& name, Duration& value, const std::string& text) {
     durations.emplace_back(&value, std::make_unique<double>(InSeconds(value)));
@@ -82,6 +82,7 @@ absl::StatusOr<SupervisorConfig> ParseCommandLine(int argc, const char* const* a
   }
   for (const auto& [target, value] : durations) *target = Seconds(*value);
   config.worker_args.insert(config.worker_args.end(), raw.begin(), raw.end());
+  g.restart.environment_is_permanent_at_first = config.exit_on_permanent;
   if (config.model.empty()) return absl::InvalidArgumentError("--model is required: the path of a GGUF file");
   LogLevel level;
   if (!ParseLogLevel(config.log_level, &level)) {

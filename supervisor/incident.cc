@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "proto/base/fault.h"
 #include "proto/base/log.h"
 
 namespace holdfast::supervisor {
@@ -91,6 +92,7 @@ absl::StatusOr<IncidentSummary> IncidentStore::Write(const IncidentInput& in) {
   if (written_.size() > options_.max_bundles) written_.erase(written_.begin());
 
   std::error_code ec;
+  if (FaultPoint("supervisor.incident")) return absl::UnavailableError("fault point supervisor.incident");
   fs::create_directories(summary.path, ec);
   if (ec) return absl::UnavailableError(fmt::format("cannot make {}: {}", summary.path, ec.message()));
   fs::permissions(folder_, fs::perms::owner_all, ec);

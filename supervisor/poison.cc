@@ -12,7 +12,7 @@ bool PoisonRegister::IsQuarantined(Instant now, PoisonKey key) const {
 
 bool PoisonRegister::OnProbation(Instant now, PoisonKey key) const {
   const auto it = records_.find(key);
-  return it != records_.end() && !it->second.quarantined && it->second.losses >= options_.losses && Fresh(now, it->second);
+  return it != records_.end() && !it->second.quarantined && Suspicious(it->second) && Fresh(now, it->second);
 }
 
 std::vector<bool> PoisonRegister::OnLoss(Instant now, std::span<const Suspect> in_flight) {
@@ -26,12 +26,15 @@ std::vector<bool> PoisonRegister::OnLoss(Instant now, std::span<const Suspect> i
   std::set<PoisonKey> out_of_patience;
   for (const auto& [key, position] : furthest) {
     Record& r = records_[key];
-    if (r.losses > 0 && (!Fresh(now, r) || position > r.position)) r = Record{};
+    if (!r.history.empty() && !Fresh(now, r)) r = Record{};
+    if (position > r.position) r.losses = 0;
+    std::erase_if(r.history, [&](Instant at) { return now - at > options_.memory; });
+    if (r.history.size() < options_.total_hard_limit) r.history.push_back(now);
     ++r.losses;
     r.position = position;
     r.at = now;
-    if (r.losses >= options_.losses) guilty.push_back(key);
-    if (r.losses >= options_.hard_limit) out_of_patience.insert(key);
+    if (Suspicious(r)) guilty.push_back(key);
+    if (r.losses >= options_.hard_limit || r.history.size() >= options_.total_hard_limit) out_of_patience.insert(key);
   }
   std::set<PoisonKey> condemned = out_of_patience;
   if (guilty.size() == 1) condemned.insert(guilty.front());
@@ -44,8 +47,8 @@ std::vector<bool> PoisonRegister::OnLoss(Instant now, std::span<const Suspect> i
 
 bool PoisonRegister::OnProgress(PoisonKey key, uint32_t position) {
   const auto it = records_.find(key);
-  if (it == records_.end() || it->second.quarantined || position <= it->second.position) return false;
-  records_.erase(it);
+  if (it == records_.end() || it->second.quarantined || it->second.losses == 0 || position <= it->second.position) return false;
+  it->second.losses = 0;
   return true;
 }
 
@@ -57,7 +60,7 @@ void PoisonRegister::OnEnded(PoisonKey key) {
 std::vector<QuarantineEntry> PoisonRegister::Quarantined(Instant now) const {
   std::vector<QuarantineEntry> out;
   for (const auto& [key, r] : records_) {
-    if (r.quarantined && Fresh(now, r)) out.push_back({key, r.losses, r.at + options_.quarantine - now});
+    if (r.quarantined && Fresh(now, r)) out.push_back({key, static_cast<uint32_t>(r.history.size()), r.at + options_.quarantine - now});
   }
   return out;
 }
@@ -65,7 +68,10 @@ std::vector<QuarantineEntry> PoisonRegister::Quarantined(Instant now) const {
 void PoisonRegister::Clear() { records_.clear(); }
 
 void PoisonRegister::Shift(Duration d) {
-  for (auto& [key, r] : records_) r.at += d;
+  for (auto& [key, r] : records_) {
+    r.at += d;
+    for (Instant& at : r.history) at += d;
+  }
 }
 
 void PoisonRegister::Trim(Instant now) {

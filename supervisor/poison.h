@@ -30,6 +30,8 @@ struct PoisonOptions {
   Duration quarantine = std::chrono::minutes(10);  // a quarantined fingerprint is refused for this long
   uint32_t losses = 2;
   uint32_t hard_limit = 4;                         // quarantined at this many losses without advance, alone or not
+  uint32_t total_losses = 5;                       // suspect at this many losses within `memory`, advanced or not
+  uint32_t total_hard_limit = 8;                   // quarantined at this many, alone or not
   size_t max_records = 4096;
 };
 
@@ -53,7 +55,7 @@ class PoisonRegister {
   bool OnProbation(Instant now, PoisonKey key) const;
   // A loss with these requests in flight: out[i] says whether suspect i is to be failed as poison.
   std::vector<bool> OnLoss(Instant now, std::span<const Suspect> in_flight);
-  // The request has generated `position` tokens. True when that cleared it.
+  // The request has generated `position` tokens. True when that cleared it of its losses at one position.
   bool OnProgress(PoisonKey key, uint32_t position);
   // The request ended by itself: it is no poison.
   void OnEnded(PoisonKey key);
@@ -65,11 +67,13 @@ class PoisonRegister {
 
  private:
   struct Record {
-    uint32_t losses = 0;
+    uint32_t losses = 0;            // at this position
     uint32_t position = 0;
     bool quarantined = false;
-    Instant at{};  // of the last loss
+    Instant at{};                   // of the last loss
+    std::vector<Instant> history;   // of all losses within `memory`, at most total_hard_limit of them
   };
+  bool Suspicious(const Record& r) const { return r.losses >= options_.losses || r.history.size() >= options_.total_losses; }
   bool Fresh(Instant now, const Record& r) const { return now - r.at <= (r.quarantined ? options_.quarantine : options_.memory); }
   void Trim(Instant now);
 

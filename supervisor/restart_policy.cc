@@ -13,7 +13,7 @@ bool CanRestart(LossCause cause) {
 bool IsUncounted(LossCause cause) { return cause == LossCause::kDeviceBusy || cause == LossCause::kOperator; }
 
 void RestartPolicy::OnServing(Instant now) {
-  serving_ = true;
+  serving_ = ever_served_ = true;
   serving_since_ = now;
 }
 
@@ -27,7 +27,8 @@ RestartDecision RestartPolicy::OnLoss(Instant now, LossCause cause) {
     half_open_ = false;
     if (served >= options_.safe_window) safe_ = false;
   }
-  if (!CanRestart(cause)) return {Verdict::kPermanent, Duration::zero(), safe_, false};
+  const bool hopeless = cause == LossCause::kEnvironment && options_.environment_is_permanent_at_first && !ever_served_;
+  if (!CanRestart(cause) || hopeless) return {Verdict::kPermanent, Duration::zero(), safe_, false};
   if (cause == LossCause::kOperator) return {Verdict::kRestart, Duration::zero(), safe_, false};
   if (cause == LossCause::kDeviceBusy) return {Verdict::kRestart, Jittered(options_.busy_delay), safe_, false};
 

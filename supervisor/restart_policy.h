@@ -29,6 +29,8 @@ struct RestartOptions {
   Duration max_quarantine = std::chrono::minutes(15);
   uint32_t safe_after = 2;
   Duration safe_window = std::chrono::minutes(10);
+  // A lack in the environment (exit 69: no memory) is permanent as long as no generation has ever served: whoever started us should hear of it.
+  bool environment_is_permanent_at_first = false;
 };
 
 enum class Verdict : uint8_t { kRestart, kQuarantine, kPermanent };
@@ -74,6 +76,7 @@ class RestartPolicy {
   bool half_open_ = false;
   bool safe_ = false;
   bool serving_ = false;
+  bool ever_served_ = false;
   Instant serving_since_{};
 };
 

@@ -68,7 +68,7 @@ int Supervisor::Run() {
       stalled.duration = late;
       Dispatch(std::move(stalled));
     }
-    FaultPoint("supervisor.loop");
+    if (FaultPoint("supervisor.loop")) exit_code_ = static_cast<int>(ExitCode::kEnvironment);
     ReadSignals();
     for (RankRuntime& r : ranks_) {
       if (r.log && r.log->open()) r.log->Drain();
@@ -187,7 +187,8 @@ void Supervisor::Dispatch(GroupEvent event) {
     const std::vector<Action> actions = machine_.Handle(clock_.Now(), next);
     for (const Action& action : actions) Execute(action);
     if (machine_.permanent() && config_.exit_on_permanent && !exit_code_) {
-      exit_code_ = permanent_code_ != 0 ? permanent_code_ : static_cast<int>(ExitCode::kConfig);
+      const bool environment = machine_.last_loss() && machine_.last_loss()->cause == LossCause::kEnvironment;
+      exit_code_ = permanent_code_ != 0 ? permanent_code_ : static_cast<int>(environment ? ExitCode::kEnvironment : ExitCode::kConfig);
     }
   }
   dispatching_ = false;

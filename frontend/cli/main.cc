@@ -62,6 +62,14 @@ void AddServe(CLI::App& app, ServeOptions& o, int* status) {
   Forward(serve, s, "threads", "Compute threads of a worker; 0 = the cores it may use");
   Forward(serve, s, "backend", "auto, cpu or reference");
   Forward(serve, s, "cpu-isa", "auto, scalar, avx2, avx512, ...");
+  // Anything else, as it stands: --supervisor-arg --hang-timeout=5
+  const auto raw = [serve](const char* name, std::vector<std::string>* to, const char* help) {
+    serve->add_option_function<std::string>(name, [to](const std::string& value) { to->push_back(value); }, help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->trigger_on_parse();
+  };
+  raw("--supervisor-arg", s, "Any other argument of holdfast-supervisor, as --supervisor-arg=--hang-timeout=5 and repeatable");
+  raw("--frontend-arg", f, "Any other argument of holdfast-frontend, likewise");
   serve->callback([&o, status] { *status = Serve(o); });
 }
 

@@ -23,6 +23,7 @@ struct Rule {
   long argument = 0;
   unsigned long nth = 1;
   bool and_later = false;
+  std::string trigger;  // a file; empty: by count
 };
 
 std::mutex mutex;
@@ -54,6 +55,10 @@ bool ParseRule(std::string_view text, Rule* rule) {
   else if (action == "fail") rule->action = Action::kFail;
   else return false;
   if ((rule->action == Action::kExit || rule->action == Action::kSleep) && !ParseNumber(argument, &rule->argument)) return false;
+  if (!nth.empty() && nth.front() == '@') {
+    rule->trigger = std::string(nth.substr(1));
+    return !rule->trigger.empty();
+  }
   if (!nth.empty() && nth.back() == '+') {
     rule->and_later = true;
     nth.remove_suffix(1);
@@ -79,7 +84,10 @@ bool Hit(std::string_view point) {
     if (it == hits.end()) it = hits.emplace(std::string(point), 0).first;
     const unsigned long n = ++it->second;
     for (const Rule& rule : rules) {
-      if (rule.point == point && (n == rule.nth || (rule.and_later && n > rule.nth))) {
+      if (rule.point != point) continue;
+      // Whoever removes the file acts: one process, once.
+      const bool due = rule.trigger.empty() ? n == rule.nth || (rule.and_later && n > rule.nth) : ::unlink(rule.trigger.c_str()) == 0;
+      if (due) {
         todo = rule;
         found = true;
         break;

@@ -152,10 +152,18 @@ TEST_CASE("An unusable model is permanent: said in health with the worker's word
 }
 
 TEST_CASE("With --exit-on-permanent the supervisor ends with the worker's code") {
-  for (const int code : {64, 65}) {
+  for (const int code : {64, 65, 69}) {
     SupervisorRun run("die_at=spawn,message=no,die=" + std::to_string(code), {"--exit-on-permanent"});
     CHECK(run.Wait(seconds(10)) == code);
   }
+}
+
+TEST_CASE("No memory after the group has served is a loss like others, --exit-on-permanent or not") {
+  SupervisorRun run("die_at=step=3,die=69,generations=1", {"--exit-on-permanent"});
+  REQUIRE(run.WaitServing(1));
+  const Outcome out = GenerateWithResume(run, Request(1, {3}, 20));
+  CHECK(out.tokens == Expected({3}, 20));
+  CHECK(run.Status().health().generation() == 2);
 }
 
 TEST_CASE("A worker binary that is not there is permanent and named") {

@@ -81,16 +81,56 @@ TEST_CASE("A stop of our own and losses nobody in flight can cause do not count"
   }
 }
 
-TEST_CASE("A stream that gets on between losses lives through any number of them") {
-  RequestTable t(PoisonOptions{});
-  uint32_t generated = 0;
-  for (int i = 0; i < 50; ++i) {
-    RequestEntry& e = t.Add(kNow, Entry(1, 1, 42, generated));
-    t.NoteAdmitted(e, 0);
-    t.NoteTokens(e, 1);
-    ++generated;
-    CHECK_FALSE(t.LoseAll(kNow, true)[0].poison);
+// Generates one token a life, which then ends. Returns the loss at which it was failed, 0 = never.
+int LivesOfOneToken(RequestTable& t, Duration apart, int lives, int neighbours) {
+  std::map<uint64_t, uint32_t> generated;
+  for (int i = 0; i < lives; ++i) {
+    for (uint64_t f = 42; f <= 42 + static_cast<uint64_t>(neighbours); ++f) {
+      RequestEntry& e = t.Add(kNow + i * apart, Entry(1, f, f, generated[f]));
+      if (e.state == RequestState::kHeld) continue;
+      t.NoteAdmitted(e, 0);
+      t.NoteTokens(e, 1);
+      ++generated[f];
+    }
+    for (const LostRequest& l : t.LoseAll(kNow + i * apart, true)) {
+      if (l.poison) return i + 1;
+    }
   }
+  return 0;
+}
+
+TEST_CASE("A stream that gets on between losses lives through any number of them, if they are not close together") {
+  RequestTable t(PoisonOptions{});
+  CHECK(LivesOfOneToken(t, std::chrono::minutes(3), 50, 0) == 0);
+}
+
+TEST_CASE("A request that ends each life after one more token is failed at the fifth loss within the window") {
+  RequestTable t(PoisonOptions{});
+  CHECK(LivesOfOneToken(t, std::chrono::seconds(2), 50, 0) == 5);
+  CHECK(t.poison().IsQuarantined(kNow + std::chrono::seconds(20), {42, 0}));
+  // With neighbours that share its losses it takes one life more: from the fifth loss on they are sent one at a time.
+  RequestTable crowd(PoisonOptions{});
+  CHECK(LivesOfOneToken(crowd, std::chrono::seconds(2), 50, 3) == 6);
+}
+
+TEST_CASE("Whoever is let in on probation after five losses and ends by itself is cleared of them") {
+  RequestTable t(PoisonOptions{});
+  for (int i = 0; i < 5; ++i) {
+    for (uint64_t f : {1, 2}) {
+      RequestEntry& e = t.Add(kNow, Entry(1, f, f, static_cast<uint32_t>(i)));
+      t.NoteAdmitted(e, 0);
+      t.NoteTokens(e, 1);
+    }
+    for (const LostRequest& l : t.LoseAll(kNow, true)) REQUIRE_FALSE(l.poison);
+  }
+  RequestEntry& first = t.Add(kNow, Entry(1, 1, 1, 5));
+  CHECK(first.state == RequestState::kQueued);
+  CHECK(t.Add(kNow, Entry(1, 2, 2, 5)).state == RequestState::kHeld);
+  t.NoteTokens(first, 1);
+  CHECK_FALSE(t.ReleaseHeld(kNow));  // a token is no proof here
+  t.End(first.id, true);
+  CHECK(t.ReleaseHeld(kNow));
+  CHECK_FALSE(t.poison().OnProbation(kNow, {1, 0}));
 }
 
 TEST_CASE("The poison is failed, the bystanders that got on are not") {
