@@ -87,6 +87,8 @@ def check_source(path, rel, text):
             included_by_header.setdefault(m.group(1), set()).add(rel)
         if any(rel.startswith(p) for p in PURE) and IMPURE.search(line):
             findings.append(f"{where}: impure in a pure unit: {line.strip()}")
+        if tests and re.search(r'TEST_CASE\("[^"]*;', line):
+            findings.append(f"{where}: ';' in a test name: ctest cuts it there and runs nothing")
         code = line.split("//")[0]
         for pattern, what in BANNED:
             if pattern.search(code) and not (tests and what == "using namespace"):

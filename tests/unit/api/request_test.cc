@@ -379,7 +379,7 @@ TEST_CASE("A-32 the model's name") {
   CHECK(e.message.find("served") != std::string::npos);
 }
 
-TEST_CASE("A-33 template variables; what the server sets is out of reach") {
+TEST_CASE("A-33 template variables, what the server sets is out of reach") {
   CHECK(Good(With(R"("chat_template_kwargs":null)")).template_kwargs.is_null());
   CHECK(Good(With(R"("chat_template_kwargs":{"a":1,"b":[true]})")).template_kwargs.Dump() == R"({"a":1,"b":[true]})");
   CHECK(Good(With(R"("enable_thinking":false,"reasoning_effort":"low")")).template_kwargs.Dump() ==

@@ -92,7 +92,7 @@ TEST_CASE("Findings below structural are counted and nothing else happens") {
   }
 }
 
-TEST_CASE("A poison request is failed alone, and refused afterwards; its neighbours finish") {
+TEST_CASE("A poison request is failed alone, and refused afterwards, its neighbours finish") {
   SupervisorRun run("poison=666,die=segv,token_ms=3", kQuick);
   REQUIRE(run.WaitServing());
   std::vector<Outcome> neighbours(3);
@@ -115,7 +115,7 @@ TEST_CASE("A poison request is failed alone, and refused afterwards; its neighbo
   CHECK(run.Status().health().generation() == generation);
 }
 
-TEST_CASE("A crash loop backs off and is quarantined; health says so, and the supervisor stays polite") {
+TEST_CASE("A crash loop backs off and is quarantined, health says so, and the supervisor stays polite") {
   SupervisorRun run("die_at=hello,die=70", {"--restart-delay", "0.01", "--restart-max-delay", "0.02", "--restart-intensity", "5"});
   REQUIRE(run.WaitState("quarantined", seconds(30)));
   const proto::HealthStatement health = run.Status().health();
@@ -160,7 +160,7 @@ TEST_CASE("SIGTERM under load: running streams finish, new requests are told, ex
   CHECK(run.Wait(seconds(5)) == 0);
 }
 
-TEST_CASE("SIGTERM with streams that outlast the drain time ends them and exits 0; a second SIGTERM does so at once") {
+TEST_CASE("SIGTERM with streams that outlast the drain time ends them and exits 0, a second SIGTERM does so at once") {
   for (const bool second : {false, true}) {
     SupervisorRun run("token_ms=20", {"--drain-timeout", second ? "60" : "0.5"});
     REQUIRE(run.WaitServing());
@@ -207,7 +207,7 @@ TEST_CASE("SIGTERM while loading and while backing off") {
   }
 }
 
-TEST_CASE("Cancel in every state; a session that ends takes its requests along, and nobody else's") {
+TEST_CASE("Cancel in every state, a session that ends takes its requests along, and nobody else's") {
   SupervisorRun run("token_ms=5,max_running=1");
   REQUIRE(run.WaitServing());
   Outcome other;
@@ -351,7 +351,7 @@ TEST_CASE("Only what was spawned is killed: a sentinel beside the worker survive
   ::waitpid(sentinel, nullptr, 0);
 }
 
-TEST_CASE("grpc.health.v1 and reflection agree with readiness; strangers cannot attach") {
+TEST_CASE("grpc.health.v1 and reflection agree with readiness, strangers cannot attach") {
   SupervisorRun run("load_ms=1500", {"--listen", "127.0.0.1:0"});
   const auto health = grpc::health::v1::Health::NewStub(run.channel());
   const auto check = [&](const std::string& service) {
@@ -448,7 +448,7 @@ TEST_CASE("systemd hears READY after the first health, time extensions while loa
   std::filesystem::remove_all(pattern);
 }
 
-TEST_CASE("Resize is an answer of the worker; without a worker it is refused") {
+TEST_CASE("Resize is an answer of the worker, without a worker it is refused") {
   SupervisorRun run("");
   REQUIRE(run.WaitServing());
   proto::ResizeCacheRequest request;

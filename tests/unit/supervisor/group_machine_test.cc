@@ -227,7 +227,7 @@ TEST_CASE("A worker that never attaches is lost at its deadline, and blamed") {
   CHECK(g.machine.last_loss()->rank == Rank(1));
 }
 
-TEST_CASE("A step that does not move is a hang; a link thread that goes on talking cannot vouch for it") {
+TEST_CASE("A step that does not move is a hang, a link thread that goes on talking cannot vouch for it") {
   FakeGroup g(Options());
   BringUp(g);
   g.Feed(g.Event(EventKind::kBusy));
@@ -290,7 +290,7 @@ TEST_CASE("A supervisor that stood still blames itself: every deadline moves") {
   }
 }
 
-TEST_CASE("TERM, then KILL, then unkillable; nothing is spawned until the process is gone") {
+TEST_CASE("TERM, then KILL, then unkillable, nothing is spawned until the process is gone") {
   FakeGroup g = InState(GroupState::kStopping);
   REQUIRE(g.processes[1].told_term);
   g.now = g.machine.NextDeadline();

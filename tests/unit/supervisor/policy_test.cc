@@ -66,7 +66,7 @@ TEST_CASE("The breaker opens after too many losses, half opens, and doubles its 
   CHECK_FALSE(policy.half_open());
 }
 
-TEST_CASE("Losses outside the window are forgotten; busy devices and operators are not counted") {
+TEST_CASE("Losses outside the window are forgotten, busy devices and operators are not counted") {
   const RestartOptions o = Exact();
   RestartPolicy policy(o, 1);
   Instant now = kStart;
