@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "proto/base/log.h"
+#include "proto/base/version.h"
 
 namespace holdfast::supervisor {
 namespace {
@@ -20,6 +21,7 @@ absl::StatusOr<SupervisorConfig> ParseCommandLine(int argc, const char* const* a
   SupervisorConfig config;
   CLI::App app{"holdfast-supervisor: spawns the workers of one model, watches them, and gives frontends one place to ask", "holdfast-supervisor"};
   app.set_help_flag("--help", "Show this and exit");
+  app.set_version_flag("--version", fmt::format("holdfast-supervisor {}", kVersion));
   const auto own = [&](const std::string& name, auto& value, const std::string& text) {
     return app.add_option(name, value, text)->capture_default_str()->group("Supervisor");
   };
@@ -76,6 +78,9 @@ absl::StatusOr<SupervisorConfig> ParseCommandLine(int argc, const char* const* a
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     *help = app.help();
+    return config;
+  } catch (const CLI::CallForVersion& version) {
+    *help = fmt::format("{}\n", version.what());
     return config;
   } catch (const CLI::Error& e) {
     return absl::InvalidArgumentError(fmt::format("{} (holdfast-supervisor --help lists the flags)", e.what()));
