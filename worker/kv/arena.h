@@ -80,6 +80,7 @@ class Arena {
   uint8_t group() const { return group_; }
   uint32_t size() const { return static_cast<uint32_t>(words_.size()); }
   StateWord word(uint32_t page) const { return words_[page]; }
+  void Prefetch(uint32_t page) const { __builtin_prefetch(&words_[page]); }
   // Held, of this group and generation.
   bool Live(const PageRef& ref) const {
     if (!ref || ref.id().group() != group_ || ref.page() >= words_.size()) return false;
@@ -99,6 +100,7 @@ class Arena {
 
   // Events since the last call; at most kMaxEvents are kept.
   std::vector<ArenaEvent>& events() { return events_; }
+  const std::vector<ArenaEvent>& events() const { return events_; }
 
 #ifdef HOLDFAST_DRILLS
   // What a ledger without owners does: gives a reference back that somebody still names.

@@ -38,7 +38,7 @@ bool Ledger::FingerprintsHold() const {
 
 bool Ledger::HasEvents() const {
   for (const Arena& arena : arenas_) {
-    if (!const_cast<Arena&>(arena).events().empty()) return true;
+    if (!arena.events().empty()) return true;
   }
   return false;
 }
@@ -130,7 +130,9 @@ void Ledger::AuditNode(NodeId n, AuditReport* report, Namings* namings) const {
       Note(report, "node_foreign_page", g, ref.page(), "node {}", n.v);
       continue;
     }
-    if ((*namings)[g][ref.page()].nodes++ > 0) Note(report, "page_in_two_nodes", g, ref.page(), "node {}", n.v);  // I5
+    Naming& naming = (*namings)[g][ref.page()];
+    if (naming.nodes > 0) Note(report, "page_in_two_nodes", g, ref.page(), "node {}", n.v);  // I5
+    naming.nodes = naming.nodes == 0 ? 1 : 2;
     if (index_.owner(g, ref.page()) != n) Note(report, "owner", g, ref.page(), "node {} has it, owner says {}", n.v, index_.owner(g, ref.page()).v);
     const StateWord word = arena.word(ref.page());
     if (!arena.Live(ref) || !word.indexed()) {  // I4
@@ -171,7 +173,7 @@ void Ledger::AuditPages(size_t g, const Namings& namings, AuditReport* report) c
     evictable += word.kind() == PageKind::kHeld && word.indexed() && word.ref() == 1;
     if (ok) continue;
     Note(report, "page_state", g, p, "kind {} ref {} indexed {} io {}, named by {} row entries and {} nodes", static_cast<int>(word.kind()), word.ref(),
-         word.indexed(), word.io_pin(), naming.rows, naming.nodes);
+         word.indexed(), word.io_pin(), static_cast<uint32_t>(naming.rows), static_cast<uint32_t>(naming.nodes));
     Mark(&report->suspect_pages, g, p, arena);
     if (named > word.ref()) Mark(&report->doubtful_pages, g, p, arena);
     if (named == 0 && word.ref() > 0) report->orphan = true;
@@ -186,7 +188,16 @@ AuditReport Ledger::Audit() const {
   Namings namings;
   for (const Arena& arena : arenas_) namings.emplace_back(arena.size());
   for (const SeqRow* row : rows_) AuditRow(*row, &report, &namings);
+  // Pages of nodes lie anywhere: what the next nodes name is fetched while this one is looked at.
+  constexpr uint32_t kAhead = 8;
   for (uint32_t v = 0; v < index_.slab_size(); ++v) {
+    for (size_t g = 0; v + kAhead < index_.slab_size() && g < groups(); ++g) {
+      const PageRef& ref = index_.ref(NodeId(v + kAhead), g);
+      if (!ref || ref.page() >= arenas_[g].size()) continue;
+      arenas_[g].Prefetch(ref.page());
+      index_.PrefetchOwner(g, ref.page());
+      __builtin_prefetch(&namings[g][ref.page()], 1);
+    }
     if (index_.live(NodeId(v))) AuditNode(NodeId(v), &report, &namings);
   }
   for (size_t g = 0; g < groups(); ++g) AuditPages(g, namings, &report);

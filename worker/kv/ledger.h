@@ -146,9 +146,9 @@ class Ledger {
   void UnindexSubtree(NodeId top);
   // Who names a page, as the audit counts it.
   struct Naming {
-    uint32_t rows = 0;
-    uint32_t nodes = 0;
-    uint32_t block = 0;  // 1 + the block it is in rows
+    uint32_t rows : 30 = 0;
+    uint32_t nodes : 2 = 0;  // 2 = several
+    uint32_t block = 0;      // 1 + the block it is in rows
   };
   using Namings = std::vector<std::vector<Naming>>;  // [group][page]
   void AuditRow(const SeqRow& row, AuditReport* report, Namings* namings) const;

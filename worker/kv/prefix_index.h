@@ -52,6 +52,7 @@ class PrefixIndex {
   uint8_t cls(NodeId n, size_t g) const { return class_[n.v * groups_ + g]; }
   uint64_t stamp(NodeId n, size_t g) const { return stamp_[n.v * groups_ + g]; }
   NodeId owner(size_t g, uint32_t page) const { return owner_[g][page]; }
+  void PrefetchOwner(size_t g, uint32_t page) const { __builtin_prefetch(&owner_[g][page]); }
   uint32_t slab_size() const { return static_cast<uint32_t>(nodes_.size()); }
   uint32_t size() const { return live_ - static_cast<uint32_t>(roots_.size()); }  // nodes without roots
   const std::map<std::string, NodeId>& roots() const { return roots_; }
