@@ -215,7 +215,7 @@ int Main(int argc, char** argv) {
     const bool environment = status.code() == absl::StatusCode::kUnavailable;
     return Complain(environment ? ExitCode::kEnvironment : ExitCode::kConfig, MessageOf(status));
   }
-  return frontend->Run(signals.Release());
+  LeaveProcess(frontend->Run(signals.Release()));
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "proto/base/exit_code.h"
 
+#include <unistd.h>
+
+#include <cstdio>
+
 namespace holdfast {
 
 std::string_view ExitCodeName(ExitCode code) {
@@ -20,6 +24,11 @@ std::string_view ExitCodeName(ExitCode code) {
 
 bool IsPermanent(int exit_status) {
   return exit_status == static_cast<int>(ExitCode::kConfig) || exit_status == static_cast<int>(ExitCode::kModel);
+}
+
+void LeaveProcess(int status) {
+  std::fflush(nullptr);
+  ::_exit(status);
 }
 
 }  // namespace holdfast

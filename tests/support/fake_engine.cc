@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <limits>
 #include <map>
+#include <future>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -292,8 +293,26 @@ FakeEngine::~FakeEngine() { Stop(); }
 
 const std::string& FakeEngine::target() const { return state_->target; }
 
+// gRPC 1.51 can abort when the last user of its process-wide callback queue goes (see LeaveProcess in proto/base/exit_code.h). A channel that
+// has made a call and is never destroyed keeps it in use, so that a test binary tears down as often as it likes.
+void KeepCallbackQueue() {
+  static const auto* const channel = [] {
+    auto* kept = new std::shared_ptr<grpc::Channel>(grpc::CreateChannel("unix:/nonexistent/keep", grpc::InsecureChannelCredentials()));
+    const auto stub = proto::Admin::NewStub(*kept);
+    grpc::ClientContext context;
+    const proto::StatusRequest request;
+    proto::StatusReply reply;
+    std::promise<void> done;
+    stub->async()->GetStatus(&context, &request, &reply, [&](const grpc::Status&) { done.set_value(); });
+    done.get_future().wait();
+    return kept;
+  }();
+  (void)channel;
+}
+
 void FakeEngine::Start() {
   if (state_->server) return;
+  KeepCallbackQueue();
   {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = false;
