@@ -59,4 +59,3 @@ configure_and_build() {
   fi
   [ $failed = 0 ] || { grep -E 'error|FAILED' "$log" | head -n 20 >&2; die "the build failed; the whole log is $log"; }
 }
-}
