@@ -72,11 +72,11 @@ class Reply:
 class Server:
     """`holdfast serve` on a free port. Use as a context manager; leaving it checks that nothing stayed behind."""
 
-    def __init__(self, model, *flags, env=None, wait=True):
+    def __init__(self, model, *flags, env=None, wait=True, port=0):
         self.runtime = tempfile.mkdtemp(prefix="holdfast-test-")
         self.log_path = os.path.join(self.runtime, "stderr.log")
         self.log = open(self.log_path, "wb")
-        self.command = [str(BIN / "holdfast"), "serve", "--model", str(model), "--port", "0", "--runtime-dir", os.path.join(self.runtime, "run"),
+        self.command = [str(BIN / "holdfast"), "serve", "--model", str(model), "--port", str(port), "--runtime-dir", os.path.join(self.runtime, "run"),
                         "--log-level", "info", *map(str, flags)]
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.log, env={**os.environ, **(env or {})})
         self.url = None

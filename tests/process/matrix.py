@@ -14,7 +14,7 @@ from harness import Server, model_file, wait_for
 ACTIONS = ["KILL", "STOP", "TERM", "exit", "abort"]
 PHASES = ["idle", "decode", "prefill", "queued", "loading"]
 LONG_PROMPT = "hello " * 80
-SLOW = "worker.load:sleep=300:1+,worker.load.progress:sleep=50:1+,worker.step:sleep=8:1+"
+SLOW = "worker.step:sleep=8:1+"
 END = 60  # s; a bound against hanging, not a measurement
 
 
@@ -22,7 +22,8 @@ class Matrix:
     def __init__(self, who, action, drain=10):
         self.who, self.action = who, action
         self.folder = tempfile.mkdtemp(prefix="holdfast-matrix-")
-        self.triggers = Triggers(self.folder, also=SLOW)
+        self.slow_load = os.path.join(self.folder, "slow-load")  # while it is there, the next load takes its time
+        self.triggers = Triggers(self.folder, also=f"{SLOW},worker.load:sleep=2000:@{self.slow_load}")
         self.server = Server(model_file("script"), "--max-running-requests", "1", "--max-prefill-length", "32", "--max-queue", "8",
                              "--drain-timeout", drain, *quick_supervisor(load=3, **{"--restart-intensity": 1000, "--restart-max-delay": 0.3}),
                              env=self.triggers.env)
@@ -60,8 +61,9 @@ class Matrix:
             clients.append((self.client(), story(60)))
             wait_for(lambda: self.load()[1] == 1, 20, "a request waits")
         if phase == "loading":
+            open(self.slow_load, "w").close()
             os.kill(pid_of(self.server, "rank"), signal.SIGKILL)
-            wait_for(lambda: (state(self.server) or {}).get("state") in ("loading", "warming", "spawning"), 20, "loading")
+            wait_for(lambda: not os.path.exists(self.slow_load) and (state(self.server) or {}).get("state") == "loading", 20, "loading")
         return clients
 
     def inject(self, pid):
@@ -129,7 +131,7 @@ def run_draining(who, action):
         pid = pid_of(s, who)
         s.tree()
         s.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: (state(s) or {}).get("state") != "ready", 5, "draining")
+        wait_for(lambda: s.health() == 503, 5, "draining")
         if action in ("exit", "abort"):
             m.triggers.fire(who, {"exit": "exit=1", "abort": "abort"}[action])  # it may be gone before it meets its point
         elif alive(pid):
