@@ -17,6 +17,16 @@ as_root() {
   fi
 }
 
+# every N REGEX: of the lines on stdin that begin with REGEX, each Nth goes to stderr, so that long work is seen to go on.
+every() {
+  local line n=0
+  while IFS= read -r line; do
+    [[ $line =~ ^($2) ]] || continue
+    n=$((n + 1))
+    [ $((n % $1)) != 0 ] || printf '   %s\n' "$line" >&2
+  done
+}
+
 # install_missing PACKAGE...: installs those that are not there; does nothing (and needs no network) when all are.
 install_missing() {
   command -v dpkg-query >/dev/null 2>&1 || die "this is no Debian system (no dpkg). Install the equivalents of: $*; then build with: cmake --preset release && cmake --build --preset release"
@@ -27,7 +37,7 @@ install_missing() {
   [ ${#missing[@]} = 0 ] && return 0
   say "installing ${#missing[@]} packages: ${missing[*]}"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq || die "apt-get update failed: is the package mirror reachable?"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" | every 40 'Unpacking |Setting up ' ||
     die "apt-get could not install: ${missing[*]} (its words are above)"
 }
 
@@ -53,9 +63,8 @@ configure_and_build() {
   if [ -t 2 ]; then
     NINJA_STATUS='[%f/%t %es] ' ninja -C "build/$preset" -j "$(build_jobs)" "$@" 2>&1 | tee -a "$log" >&2 || failed=1
   else
-    # Not a terminal: a line every 25 steps.
-    NINJA_STATUS='[%f/%t %es] ' ninja -C "build/$preset" -j "$(build_jobs)" "$@" 2>&1 | tee -a "$log" |
-      awk '/^\[/ {if (++n % 25 == 0) print; next} {print} {fflush()}' >&2 || failed=1
+    # Not a terminal: a line every 25 steps; what a compiler says comes below, if it fails.
+    NINJA_STATUS='[%f/%t %es] ' ninja -C "build/$preset" -j "$(build_jobs)" "$@" 2>&1 | tee -a "$log" | every 25 '\[' || failed=1
   fi
-  [ $failed = 0 ] || { grep -E 'error|FAILED' "$log" | head -n 20 >&2; die "the build failed; the whole log is $log"; }
+  [ $failed = 0 ] || { grep -E -m 20 'error|FAILED' "$log" >&2 || tail -n 20 "$log" >&2; die "the build failed; the whole log is $log"; }
 }

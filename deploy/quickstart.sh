@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
     *) echo "unknown argument: $1" >&2; usage >&2; exit 64 ;;
   esac
 done
-case $port in ''|*[!0-9]*) echo "--port takes a number from 0 to 65535, not '$port'" >&2; exit 64 ;; esac
+case $port in ''|*[!0-9]*|??????*) echo "--port takes a number from 0 to 65535, not '$port'" >&2; exit 64 ;; esac
 [ "$port" -le 65535 ] || { echo "--port takes a number from 0 to 65535, not $port" >&2; exit 64; }
 case $model in smollm2|tiny) ;; *) [ -r "$model" ] || { echo "no readable model file: $model" >&2; exit 65; } ;; esac
 
@@ -60,10 +60,11 @@ if [ "$model" = tiny ]; then
 fi
 
 # The curl line appears once the real port is known; serve prints `ready URL` on stdout when the model answers.
-coproc SERVE { exec "$bin/holdfast" serve --model "$file" --port "$port" "${name[@]}" "${extra[@]}"; }
-serve_pid=$SERVE_PID
+# A process substitution, not a coproc: its descriptor stays when serve ends at once.
+exec {serve_out}< <(exec "$bin/holdfast" serve --model "$file" --port "$port" "${name[@]}" "${extra[@]}")
+serve_pid=$!
 trap 'kill -TERM "$serve_pid" 2>/dev/null' INT TERM HUP
-while IFS= read -r line <&"${SERVE[0]}"; do
+while IFS= read -r line <&"$serve_out"; do
   printf '%s\n' "$line"
   case $line in
     "ready "*)
@@ -76,9 +77,9 @@ Ctrl-C stops it.
 TEXT
       break ;;
   esac
-done 2>/dev/null
+done
+# A signal interrupts wait: wait again for the real status.
 status=0
 wait "$serve_pid" || status=$?
-# A signal interrupts wait: wait once more for the real status.
-while kill -0 "$serve_pid" 2>/dev/null; do wait "$serve_pid" || status=$?; done
+while kill -0 "$serve_pid" 2>/dev/null; do status=0; wait "$serve_pid" || status=$?; done
 exit "$status"
