@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -27,10 +28,13 @@ SystemdNotify SystemdNotify::FromEnvironment() {
 }
 
 void SystemdNotify::ExtendTimeout(Duration d) const {
+  const Instant now = Clock::Real().Now();
+  if (now < next_extension_) return;
+  next_extension_ = now + std::chrono::seconds(1);
   Send(fmt::format("EXTEND_TIMEOUT_USEC={}", std::chrono::duration_cast<std::chrono::microseconds>(d).count()));
 }
 
-void SystemdNotify::Send(const std::string& message) const {
+void SystemdNotify::Send(const std::string& message, bool may_wait) const {
   if (socket_.empty()) return;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -40,8 +44,10 @@ void SystemdNotify::Send(const std::string& message) const {
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd) return;
   const socklen_t length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
-  // A manager that does not listen is not our trouble; and we do not wait for it.
-  [[maybe_unused]] const ssize_t n = ::sendto(fd.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
+  const timeval patience{0, 250000};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  // A manager that does not listen is not our trouble.
+  [[maybe_unused]] const ssize_t n = ::sendto(fd.get(), message.data(), message.size(), MSG_NOSIGNAL | (may_wait ? 0 : MSG_DONTWAIT),
                                               reinterpret_cast<const sockaddr*>(&address), length);
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 // The notify protocol of systemd (sd_notify(3)), spoken directly: a datagram to $NOTIFY_SOCKET. Without that variable nothing is sent.
+// The manager's queue is short: what may be lost (status, extensions, pings) never waits and extensions are sent at most once a second;
+// READY and STOPPING wait up to a quarter of a second for room. Loop thread only.
 #include <string>
 
 #include "proto/base/clock.h"
@@ -13,9 +15,9 @@ class SystemdNotify {
   SystemdNotify() = default;
   SystemdNotify(std::string socket, Duration watchdog) : socket_(std::move(socket)), watchdog_(watchdog) {}
 
-  void Ready(const std::string& status) const { Send("READY=1\nSTATUS=" + status); }
+  void Ready(const std::string& status) const { Send("READY=1\nSTATUS=" + status, true); }
   void Status(const std::string& status) const { Send("STATUS=" + status); }
-  void Stopping(const std::string& status) const { Send("STOPPING=1\nSTATUS=" + status); }
+  void Stopping(const std::string& status) const { Send("STOPPING=1\nSTATUS=" + status, true); }
   void ExtendTimeout(Duration d) const;
   void Watchdog() const { Send("WATCHDOG=1"); }
 
@@ -24,10 +26,11 @@ class SystemdNotify {
   bool enabled() const { return !socket_.empty(); }
 
  private:
-  void Send(const std::string& message) const;
+  void Send(const std::string& message, bool may_wait = false) const;
 
   std::string socket_;  // a path, or an abstract name that begins with '@'
   Duration watchdog_{};
+  mutable Instant next_extension_{};
 };
 
 }  // namespace holdfast::supervisor
