@@ -55,9 +55,10 @@ bool ParseRule(std::string_view text, Rule* rule) {
   else if (action == "fail") rule->action = Action::kFail;
   else return false;
   if ((rule->action == Action::kExit || rule->action == Action::kSleep) && !ParseNumber(argument, &rule->argument)) return false;
-  if (!nth.empty() && nth.front() == '@') {
-    rule->trigger = std::string(nth.substr(1));
-    return !rule->trigger.empty();
+  if (const size_t at = nth.find('@'); at != std::string_view::npos) {
+    rule->trigger = std::string(nth.substr(at + 1));
+    if (rule->trigger.empty()) return false;
+    nth = at == 0 ? "1" : nth.substr(0, at);
   }
   if (!nth.empty() && nth.back() == '+') {
     rule->and_later = true;
@@ -86,7 +87,8 @@ bool Hit(std::string_view point) {
     for (const Rule& rule : rules) {
       if (rule.point != point) continue;
       // Whoever removes the file acts: one process, once.
-      const bool due = rule.trigger.empty() ? n == rule.nth || (rule.and_later && n > rule.nth) : ::unlink(rule.trigger.c_str()) == 0;
+      const bool due = rule.trigger.empty() ? n == rule.nth || (rule.and_later && n > rule.nth)
+                                            : n >= rule.nth && ::unlink(rule.trigger.c_str()) == 0;
       if (due) {
         todo = rule;
         found = true;

@@ -3,8 +3,8 @@
 //   HOLDFAST_FAULT="worker.step:exit=70:3,worker.load:sleep=500:1+"
 // point:action:nth - the nth hit (1-based) of the point does the action; "n+" means the nth and every later one. Actions: exit=CODE,
 // abort, sleep=MILLISECONDS, stop (SIGSTOP to itself), hang (for ever), fail (the call returns true and the caller takes its error
-// path). In place of nth, "@FILE": the first hit while FILE exists, and acting removes FILE, so that a test says when and the next process
-// is spared. With HOLDFAST_FAULT_RANK=r only the worker of that rank is hit; HOLDFAST_FAULT_GENERATION=g only that generation. An
+// path). "n@FILE" in place of nth: from the nth hit on (no number: from the first) the first one while FILE exists, and acting removes FILE;
+// so a test says when, and the next process is spared. With HOLDFAST_FAULT_RANK=r only the worker of that rank is hit; HOLDFAST_FAULT_GENERATION=g only that generation. An
 // unused point costs one relaxed load.
 #include <atomic>
 #include <string>
