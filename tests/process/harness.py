@@ -72,11 +72,12 @@ class Reply:
 class Server:
     """`holdfast serve` on a free port. Use as a context manager; leaving it checks that nothing stayed behind."""
 
-    def __init__(self, model, *flags, env=None, wait=True, port=0):
+    def __init__(self, model, *flags, env=None, wait=True, port=0, runtime_dir=None):
         self.runtime = tempfile.mkdtemp(prefix="holdfast-test-")
+        self.runtime_dir = str(runtime_dir or os.path.join(self.runtime, "run"))
         self.log_path = os.path.join(self.runtime, "stderr.log")
         self.log = open(self.log_path, "wb")
-        self.command = [str(BIN / "holdfast"), "serve", "--model", str(model), "--port", str(port), "--runtime-dir", os.path.join(self.runtime, "run"),
+        self.command = [str(BIN / "holdfast"), "serve", "--model", str(model), "--port", str(port), "--runtime-dir", self.runtime_dir,
                         "--log-level", "info", *map(str, flags)]
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.log, env={**os.environ, **(env or {})})
         self.url = None
@@ -134,7 +135,7 @@ class Server:
         return wait_for(lambda: self.pids("holdfast-worker"), 20, "a worker process")[0]
 
     def ctl(self, *args, check=True):
-        r = subprocess.run([str(BIN / "holdfast"), "ctl", "--runtime-dir", os.path.join(self.runtime, "run"), *map(str, args)], capture_output=True,
+        r = subprocess.run([str(BIN / "holdfast"), "ctl", "--runtime-dir", self.runtime_dir, *map(str, args)], capture_output=True,
                            text=True, timeout=60)
         if check and r.returncode not in (0, 2):
             raise AssertionError(f"ctl {args}: {r.returncode} {r.stderr}")
