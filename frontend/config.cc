@@ -55,7 +55,9 @@ std::optional<int> ParseConfig(int argc, const char* const* argv, FrontendConfig
       ->capture_default_str()
       ->check(CLI::Range(0.01, 3600.0));
   app.add_option("--text-threads", config->text_threads, "Threads for templates and tokenising")->capture_default_str()->check(CLI::Range(1, 64));
-  app.add_option("--cors-origin", config->cors_origin, "Access-Control-Allow-Origin of the public routes, or none")->capture_default_str();
+  app.add_option("--cors-origin", config->cors_origin,
+                 "Access-Control-Allow-Origin of the public routes: https://my.page, or * for every page of the web (default: none, pages of "
+                 "other origins get no answers)");
   app.add_option("--tls-certificate", config->tls_certificate_file, "PEM chain; with --tls-key the listeners speak TLS");
   app.add_option("--tls-key", config->tls_key_file, "PEM key");
   app.add_option("--log-level", log_level, "debug, info, warn, error or off")

@@ -24,7 +24,7 @@ struct FrontendConfig {
   double resume_timeout_s = 60;
   double keep_alive_s = 10;                  // silence on a stream before a comment
   uint32_t text_threads = 2;
-  std::string cors_origin = "*";             // "none" = no CORS headers
+  std::string cors_origin;                   // "" = no CORS headers
   std::string tls_certificate_file, tls_key_file;
   LogLevel log_level = LogLevel::kInfo;
 };

@@ -23,7 +23,16 @@ http::Response Json(std::string body) {
   return response;
 }
 
+// Bodies up to here are parsed where they arrive; larger ones on the text pool: 16 MB of JSON can take a second.
+constexpr size_t kParsedOnLoop = 32 << 10;
+
 }  // namespace
+
+std::variant<ValidRequest, ApiError> ParseBody(Route route, std::string_view body, const RequestContext& context) {
+  const auto json = text::ParseJson(body);
+  if (!json.ok()) return InvalidRequest("The body is not valid JSON: " + std::string(MessageOf(json.status())), "");
+  return route == Route::kChat ? ParseChatRequest(*json, context) : ParseCompletionsRequest(*json, context);
+}
 
 Api::Api(const GenerationContext& context, AdminClient& admin, ApiOptions options)
     : context_(context), admin_(admin), options_(std::move(options)) {}
@@ -106,9 +115,7 @@ std::string Api::ModelId() const {
   return model ? model->name() : std::string();
 }
 
-std::variant<ValidRequest, ApiError> Api::Parse(Route route, std::string_view body) const {
-  const auto json = text::ParseJson(body);
-  if (!json.ok()) return InvalidRequest("The body is not valid JSON: " + std::string(MessageOf(json.status())), "");
+RequestContext Api::MakeContext() const {
   const auto model = context_.state.model();
   RequestContext context;
   context.served_model = ModelId();
@@ -123,8 +130,10 @@ std::variant<ValidRequest, ApiError> Api::Parse(Route route, std::string_view bo
   }
   context.strict_model = options_.strict_model;
   context.max_n = context.max_prompts = options_.max_choices;
-  return route == Route::kChat ? ParseChatRequest(*json, context) : ParseCompletionsRequest(*json, context);
+  return context;
 }
+
+std::variant<ValidRequest, ApiError> Api::Parse(Route route, std::string_view body) const { return ParseBody(route, body, MakeContext()); }
 
 ResponseHead Api::MakeHead(const ValidRequest& request) const {
   ResponseHead head;
@@ -149,7 +158,21 @@ std::shared_ptr<Generation> Api::Start(ValidRequest request, std::string trace_i
 void Api::Generate(Route route, const Exchange& exchange) {
   // The gate saw the headers some time ago: the body may have taken a while.
   if (const auto error = RefuseNow()) return exchange->Send(ErrorResponse(*error));
-  auto parsed = Parse(route, exchange->request().body);
+  const std::string& body = exchange->request().body;
+  if (body.size() <= kParsedOnLoop) return Begin(route, exchange, Parse(route, body));
+  // The exchange travels to the pool and back: the last reference must not be dropped on a thread of the pool.
+  auto work = [this, route, exchange, context = MakeContext(), loop = &context_.loop]() mutable {
+    auto parsed = std::make_shared<std::variant<ValidRequest, ApiError>>(ParseBody(route, exchange->request().body, context));
+    loop->Post([this, route, exchange = std::move(exchange), parsed] {
+      if (exchange->closed()) return;
+      if (const auto error = RefuseNow()) return exchange->Send(ErrorResponse(*error));
+      Begin(route, exchange, std::move(*parsed));
+    });
+  };
+  if (!context_.pool.Run(std::move(work))) exchange->Send(ErrorResponse(Overloaded("Too many large requests wait to be read", 1)));
+}
+
+void Api::Begin(Route route, const Exchange& exchange, std::variant<ValidRequest, ApiError> parsed) {
   if (const auto* error = std::get_if<ApiError>(&parsed)) return exchange->Send(ErrorResponse(*error));
   ValidRequest& request = std::get<ValidRequest>(parsed);
   const uint32_t choices = request.n * (route == Route::kChat ? 1 : static_cast<uint32_t>(request.prompts.size()));

@@ -7,6 +7,7 @@
 
 #include "frontend/admin_client.h"
 #include "frontend/api/metrics.h"
+#include "frontend/api/request.h"
 #include "frontend/api/response.h"
 #include "frontend/api/router.h"
 #include "frontend/api/valid_request.h"
@@ -21,6 +22,9 @@ struct ApiOptions {
   // Bounds of one request.
   uint32_t max_choices = 128;       // n x prompts
 };
+
+// JSON text to a request. Any thread; the time is linear in the body.
+std::variant<ValidRequest, ApiError> ParseBody(Route route, std::string_view body, const RequestContext& context);
 
 class Api final {
  public:
@@ -50,6 +54,9 @@ class Api final {
   using Exchange = std::shared_ptr<http::Exchange>;
 
   void Generate(Route route, const Exchange& exchange);
+  void Begin(Route route, const Exchange& exchange, std::variant<ValidRequest, ApiError> parsed);
+  // What the model allows and defaults to, for a parser on any thread.
+  RequestContext MakeContext() const;
   void Models(const Exchange& exchange) const;
   void OneModel(const Exchange& exchange, const std::string& id) const;
   void Tokenize(const Exchange& exchange);

@@ -89,6 +89,9 @@ void Api::Incidents(const Exchange& exchange) {
 }
 
 void Api::CacheResize(const Exchange& exchange) {
+  if (exchange->request().body.size() > 4096) {
+    return exchange->Send(ErrorResponse(Refused("The body is an object with full_pages, window_pages, wait_ms: no more than 4096 bytes", "")));
+  }
   const auto body = text::ParseJson(exchange->request().body);
   if (!body.ok()) return exchange->Send(ErrorResponse(Refused(std::string(MessageOf(body.status())), "")));
   if (!body->is_object()) return exchange->Send(ErrorResponse(Refused("The body must be a JSON object", "")));

@@ -74,6 +74,66 @@ Result TokensAnswer(const std::vector<uint32_t>& tokens, const ModelView& view, 
   return Json(out.Take());
 }
 
+// What a request to /tokenize is answered with, on the text pool.
+struct TokenizeContext {
+  std::shared_ptr<const ModelView> view;
+  RequestContext request;
+  uint32_t max_model_len = 0;
+  int64_t now = 0;               // Unix seconds
+};
+
+Result TokenizeBody(const std::string& text, const TokenizeContext& context) {
+  const ModelView& view = *context.view;
+  auto parsed = ParseObject(text);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
+  const JsonValue& body = std::get<JsonValue>(parsed);
+  const JsonValue* const content = body.Find("content");
+  const JsonValue* const prompt = body.Find("prompt");
+  const JsonValue* const messages = body.Find("messages");
+  if (static_cast<int>(content != nullptr) + (prompt != nullptr) + (messages != nullptr) != 1) {
+    return Refused("Give one of content (a string), prompt (a string) or messages (an array)", "content");
+  }
+  bool add_special = false, parse_special = true, with_pieces = false;
+  if (content) {
+    if (!content->is_string()) return Refused("content must be a string", "content");
+    if (!ReadFlag(body, "add_special", false, &add_special)) return NoFlag("add_special");
+    if (!ReadFlag(body, "parse_special", true, &parse_special)) return NoFlag("parse_special");
+    if (!ReadFlag(body, "with_pieces", false, &with_pieces)) return NoFlag("with_pieces");
+    return TokensAnswer(view.tokenizer().EncodePlain(content->AsString(), add_special, parse_special), view, true, with_pieces,
+                        context.max_model_len);
+  }
+  if (!ReadFlag(body, "add_special_tokens", prompt != nullptr, &add_special)) return NoFlag("add_special_tokens");
+  if (prompt) {
+    if (!prompt->is_string()) return Refused("prompt must be a string", "prompt");
+    return TokensAnswer(view.tokenizer().EncodePlain(prompt->AsString(), add_special, true), view, false, false, context.max_model_len);
+  }
+  auto request = ParseBody(Route::kChat, text, context.request);
+  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
+  // The ids a chat request with these messages would send: the template's own BOS counts whatever add_special_tokens says.
+  const auto encoded = view.EncodeChat(std::get<ValidRequest>(request), context.now);
+  if (!encoded.ok()) return Refused(std::string(MessageOf(encoded.status())), "messages");
+  return TokensAnswer(encoded->tokens, view, false, false, context.max_model_len);
+}
+
+Result DetokenizeBody(const std::string& body, const ModelView& view) {
+  auto parsed = ParseObject(body);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
+  const JsonValue* const tokens = std::get<JsonValue>(parsed).Find("tokens");
+  if (!tokens || !tokens->is_array()) return Refused("tokens must be an array of token ids", "tokens");
+  std::vector<uint32_t> ids;
+  ids.reserve(tokens->AsArray().size());
+  for (const JsonValue& one : tokens->AsArray()) {
+    if (one.kind() != JsonValue::Kind::kInt || one.AsInt() < 0 || one.AsInt() >= static_cast<int64_t>(view.vocab_size())) {
+      return Refused(fmt::format("tokens[{}] is no token id: whole numbers from 0 to {} are", ids.size(), view.vocab_size() - 1), "tokens");
+    }
+    ids.push_back(static_cast<uint32_t>(one.AsInt()));
+  }
+  const std::string text = view.Decode(ids);
+  JsonOut out;
+  out.Begin('{').Member("content", text).Member("prompt", text).End('}');
+  return Json(out.Take());
+}
+
 }  // namespace
 
 void Api::OnPool(const Exchange& exchange, std::function<Result()> work) {
@@ -98,71 +158,21 @@ std::shared_ptr<const ModelView> Api::ModelOr503(const Exchange& exchange) const
 }
 
 void Api::Tokenize(const Exchange& exchange) {
-  const auto view = ModelOr503(exchange);
-  if (!view) return;
-  auto parsed = ParseObject(exchange->request().body);
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return exchange->Send(ErrorResponse(*error));
-  const JsonValue body = std::get<JsonValue>(parsed);
-  const auto refuse = [&](const ApiError& error) { exchange->Send(ErrorResponse(error)); };
+  TokenizeContext context;
+  context.view = ModelOr503(exchange);
+  if (!context.view) return;
   const uint32_t limit = context_.state.lease().limits().max_seq_len();
-  const uint32_t max_len = limit ? limit : view->context_length();
-  const JsonValue* const content = body.Find("content");
-  const JsonValue* const prompt = body.Find("prompt");
-  const JsonValue* const messages = body.Find("messages");
-  if (static_cast<int>(content != nullptr) + (prompt != nullptr) + (messages != nullptr) != 1) {
-    return refuse(Refused("Give one of content (a string), prompt (a string) or messages (an array)", "content"));
-  }
-  bool add_special = false, parse_special = true, with_pieces = false;
-  if (content) {
-    if (!content->is_string()) return refuse(Refused("content must be a string", "content"));
-    if (!ReadFlag(body, "add_special", false, &add_special)) return refuse(NoFlag("add_special"));
-    if (!ReadFlag(body, "parse_special", true, &parse_special)) return refuse(NoFlag("parse_special"));
-    if (!ReadFlag(body, "with_pieces", false, &with_pieces)) return refuse(NoFlag("with_pieces"));
-    // The value is captured, not the pointer: the body is gone when the pool runs this.
-    return OnPool(exchange, [=, value = *content]() -> Result {
-      return TokensAnswer(view->tokenizer().EncodePlain(value.AsString(), add_special, parse_special), *view, true, with_pieces, max_len);
-    });
-  }
-  if (!ReadFlag(body, "add_special_tokens", prompt != nullptr, &add_special)) return refuse(NoFlag("add_special_tokens"));
-  if (prompt) {
-    if (!prompt->is_string()) return refuse(Refused("prompt must be a string", "prompt"));
-    return OnPool(exchange, [=, value = *prompt]() -> Result {
-      return TokensAnswer(view->tokenizer().EncodePlain(value.AsString(), add_special, true), *view, false, false, max_len);
-    });
-  }
-  auto request = Parse(Route::kChat, exchange->request().body);
-  if (const auto* error = std::get_if<ApiError>(&request)) return refuse(*error);
-  auto chat = std::make_shared<const ValidRequest>(std::get<ValidRequest>(std::move(request)));
-  // The ids a chat request with these messages would send: the template's own BOS counts whatever add_special_tokens says.
-  OnPool(exchange, [=, now = context_.loop.UnixMillis() / 1000]() -> Result {
-    const auto encoded = view->EncodeChat(*chat, now);
-    if (!encoded.ok()) return Refused(std::string(MessageOf(encoded.status())), "messages");
-    return TokensAnswer(encoded->tokens, *view, false, false, max_len);
-  });
+  context.max_model_len = limit ? limit : context.view->context_length();
+  context.request = MakeContext();
+  context.now = context_.loop.UnixMillis() / 1000;
+  // OnPool holds the exchange, and with it the body, while this runs.
+  OnPool(exchange, [body = &exchange->request().body, context = std::move(context)] { return TokenizeBody(*body, context); });
 }
 
 void Api::Detokenize(const Exchange& exchange) {
-  const auto view = ModelOr503(exchange);
+  auto view = ModelOr503(exchange);
   if (!view) return;
-  auto parsed = ParseObject(exchange->request().body);
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return exchange->Send(ErrorResponse(*error));
-  const JsonValue* const tokens = std::get<JsonValue>(parsed).Find("tokens");
-  if (!tokens || !tokens->is_array()) return exchange->Send(ErrorResponse(Refused("tokens must be an array of token ids", "tokens")));
-  std::vector<uint32_t> ids;
-  ids.reserve(tokens->AsArray().size());
-  for (const JsonValue& one : tokens->AsArray()) {
-    if (one.kind() != JsonValue::Kind::kInt || one.AsInt() < 0 || one.AsInt() >= static_cast<int64_t>(view->vocab_size())) {
-      return exchange->Send(ErrorResponse(Refused(
-          fmt::format("tokens[{}] is no token id: whole numbers from 0 to {} are", ids.size(), view->vocab_size() - 1), "tokens")));
-    }
-    ids.push_back(static_cast<uint32_t>(one.AsInt()));
-  }
-  OnPool(exchange, [view, ids = std::move(ids)]() -> Result {
-    const std::string text = view->Decode(ids);
-    JsonOut out;
-    out.Begin('{').Member("content", text).Member("prompt", text).End('}');
-    return Json(out.Take());
-  });
+  OnPool(exchange, [body = &exchange->request().body, view = std::move(view)] { return DetokenizeBody(*body, *view); });
 }
 
 }  // namespace holdfast::api

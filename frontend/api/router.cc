@@ -33,9 +33,10 @@ std::string_view Trim(std::string_view s) {
   return s;
 }
 
-// application/json, with UTF-8 as the only charset. No Content-Type at all is taken for JSON: curl's users forget it, browsers cannot.
-bool IsJson(std::string_view content_type) {
-  if (content_type.empty()) return true;
+// application/json, with UTF-8 as the only charset. No Content-Type at all is taken for JSON, except from a page in a browser (those have an
+// Origin): a page can send a body without a type to any address without asking first.
+bool IsJson(std::string_view content_type, std::string_view origin) {
+  if (content_type.empty()) return origin.empty();
   const std::string lower = Lower(content_type);
   const std::string_view type = Trim(std::string_view(lower).substr(0, lower.find(';')));
   if (type != "application/json" && !(type.substr(0, 12) == "application/" && type.size() > 17 && type.substr(type.size() - 5) == "+json")) {
@@ -203,7 +204,7 @@ http::HeaderGate Router::Gate(Listener listener) {
       error.headers.emplace_back("WWW-Authenticate", "Bearer");
       return refuse(entry.path, error);
     }
-    if (entry.method == "POST" && !IsJson(request.HeaderValue("content-type"))) {
+    if (entry.method == "POST" && !IsJson(request.HeaderValue("content-type"), request.HeaderValue("origin"))) {
       ApiError error;
       error.status = 415;
       error.code = "unsupported_media_type";

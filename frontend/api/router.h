@@ -39,7 +39,7 @@ struct RouterOptions {
   // Bearer keys; empty = none is asked for. Compared in constant time.
   std::vector<std::string> keys;
   // Access-Control-Allow-Origin of public routes; "" = no CORS headers.
-  std::string cors_origin = "*";
+  std::string cors_origin;
 };
 
 class Router final {

@@ -192,7 +192,7 @@ TEST_CASE("the gate refuses before a body is read") {
   CHECK(wrong->Header("Allow").find("POST") != std::string::npos);
   CHECK(rig.Ask("GET", "/nothing", "", key)->status == 404);
   CHECK(rig.Ask("OPTIONS", "/v1/chat/completions")->status == 204);
-  CHECK(rig.Ask("OPTIONS", "/v1/chat/completions")->Header("Access-Control-Allow-Origin") == "*");
+  CHECK(with({{"X-Api-Key", "secret-1"}, {"Origin", "http://page.example"}})->status == 415);  // a page, and no type
   for (const auto& [type, status] : std::vector<std::pair<std::string, int>>{{"application/json", 200},
                                                                              {"application/json; charset=utf-8", 200},
                                                                              {"APPLICATION/JSON;charset=\"UTF-8\"", 200},
@@ -202,6 +202,30 @@ TEST_CASE("the gate refuses before a body is read") {
     INFO(type);
     CHECK(rig.Ask("POST", "/v1/chat/completions", kChat, {{"Authorization", "Bearer secret-1"}, {"Content-Type", type}})->status == status);
   }
+}
+
+TEST_CASE("pages of other origins get answers only when that was asked for") {
+  FakeEngine engine(TestCard(), Hello);
+  const std::vector<http::Header> page = {{"Origin", "http://page.example"}, {"Content-Type", "application/json"}};
+  {
+    Rig rig(&engine);
+    const auto preflight = rig.Ask("OPTIONS", "/v1/chat/completions", "", page);
+    CHECK(preflight->status == 204);
+    CHECK(preflight->Header("Allow") == "POST, OPTIONS");
+    for (const char* name : {"Access-Control-Allow-Origin", "Access-Control-Allow-Methods", "Access-Control-Allow-Headers"}) {
+      CHECK(preflight->Header(name).empty());
+      CHECK(rig.Ask("POST", "/v1/chat/completions", kChat, page)->Header(name).empty());
+      CHECK(rig.Ask("POST", "/v1/chat/completions", "{", page)->Header(name).empty());
+    }
+  }
+  RigOptions options;
+  options.router.cors_origin = "http://page.example";
+  Rig rig(&engine, options);
+  CHECK(rig.Ask("OPTIONS", "/v1/chat/completions", "", page)->Header("Access-Control-Allow-Origin") == "http://page.example");
+  CHECK(rig.Ask("POST", "/v1/chat/completions", kChat, page)->Header("Access-Control-Allow-Origin") == "http://page.example");
+  CHECK(rig.Ask("POST", "/v1/chat/completions", "{", page)->Header("Access-Control-Allow-Origin") == "http://page.example");
+  CHECK(rig.Ask("GET", "/metrics", "", page)->Header("Access-Control-Allow-Origin").empty());
+  CHECK(rig.Ask("OPTIONS", "/metrics", "", page)->Header("Access-Control-Allow-Origin").empty());
 }
 
 TEST_CASE("a public listener knows nothing of admin routes") {
@@ -225,6 +249,27 @@ TEST_CASE("bad bodies are 400 in OpenAI's shape") {
     for (const char* key : {"message", "type", "param", "code"}) CHECK(json.Find("error")->Find(key));
   }
   CHECK(engine.requests().empty());
+}
+
+TEST_CASE("large bodies are read on the text pool, not on the loop") {
+  FakeEngine engine(TestCard(), Hello);
+  Rig rig(&engine);
+  const std::string blanks(100'000, ' ');
+  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"}) {
+    INFO(path);
+    const auto answer = rig.Post(path, "{" + blanks);
+    CHECK_FALSE(answer->started());
+    REQUIRE(rig.RunUntil([&] { return answer->ended; }));
+    CHECK(answer->status == 400);
+  }
+  CHECK(rig.Ask("POST", "/v1/chat/completions", kChat + blanks)->Text() == "hello");
+  // A client that leaves meanwhile costs the engine nothing.
+  const size_t before = engine.requests().size();
+  const auto gone = rig.Post("/v1/chat/completions", kChat + blanks);
+  gone->Close();
+  rig.RunFor(milliseconds(100));
+  CHECK_FALSE(gone->started());
+  CHECK(engine.requests().size() == before);
 }
 
 TEST_CASE("key files") {
