@@ -8,7 +8,8 @@
 namespace holdfast::kernels::HF_ISA {
 namespace {
 
-inline constexpr int kAmxRows = 8;  // panels of fewer rows go the VNNI way
+inline constexpr int kAmxRows = 8;  // a panel of fewer rows goes the VNNI way, and so does a pass too short to pay for unpacking:
+inline constexpr int64_t kAmxPass = 12, kAmxPassOfBytes = 32;
 inline constexpr int64_t kAmxBlock = 512 + 128;  // unpacked block: 8 vectors of signed codes, 16 scales, 16 minimums
 
 int64_t AmxScratchBytes(int64_t in) { return in / 32 * kAmxBlock + 64; }

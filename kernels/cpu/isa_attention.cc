@@ -66,35 +66,37 @@ void ScoreTile(const float* q, const uint8_t* codes, const uint16_t* scales, int
   }
 }
 
-// Two tiles at once where the registers allow: each query element then serves 32 keys.
-template <class Kv, int R>
-void ScoreTwoTiles(const float* q, const uint8_t* const (&codes)[2], const uint16_t* const (&scales)[2], int64_t dim, float* scores) {
-  F32 acc[R][2];
+// N tiles at once where the registers allow: each query element then serves 16 N keys, and there are R N sums in flight.
+template <class Kv, int R, int N>
+void ScoreTiles(const float* q, const uint8_t* const* tiles, const uint16_t* const* scales, int64_t dim, float* scores) {
+  F32 acc[R][N], scale[N];
+  const uint8_t* codes[N];
+#pragma GCC unroll 4
+  for (int n = 0; n < N; ++n) {
+    codes[n] = tiles[n];
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = Zero();
-  F32 scale[2];
-  const uint8_t* c0 = codes[0];
-  const uint8_t* c1 = codes[1];
-  for (int64_t d = 0; d < dim; ++d, q += R, c0 += kKeyTile * Kv::kBytes, c1 += kKeyTile * Kv::kBytes) {
-    F32 k0 = Kv::Load(c0), k1 = Kv::Load(c1);
+    for (int r = 0; r < R; ++r) acc[r][n] = Zero();
+  }
+  for (int64_t d = 0; d < dim; ++d, q += R) {
     if constexpr (Kv::kScaled) {
       if (d % 32 == 0) {
-        scale[0] = LoadF16(scales[0] + d / 32 * kKeyTile);
-        scale[1] = LoadF16(scales[1] + d / 32 * kKeyTile);
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n) scale[n] = LoadF16(scales[n] + d / 32 * kKeyTile);
       }
-      k0 = Mul(k0, scale[0]);
-      k1 = Mul(k1, scale[1]);
     }
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      F32 k = Kv::Load(codes[n]);
+      codes[n] += kKeyTile * Kv::kBytes;
+      if constexpr (Kv::kScaled) k = Mul(k, scale[n]);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      acc[r][0] = Fma(Set1(q[r]), k0, acc[r][0]);
-      acc[r][1] = Fma(Set1(q[r]), k1, acc[r][1]);
+      for (int r = 0; r < R; ++r) acc[r][n] = Fma(Set1(q[r]), k, acc[r][n]);
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    Store(scores + r * kKeyBlock, acc[r][0]);
-    Store(scores + r * kKeyBlock + kKeyTile, acc[r][1]);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) Store(scores + r * kKeyBlock + n * kKeyTile, acc[r][n]);
   }
 }
 
@@ -223,10 +225,10 @@ void AttendRows(const AttendArgs& a, const Block& block, int r0, const float* q,
   const int t1 = tile_high / kKeyTile;
   while (t <= t1) {
     if constexpr (kLanes == kKeyTile) {
-      if (t < t1) {
-        ScoreTwoTiles<Kv, R>(q, {block.k_codes[t], block.k_codes[t + 1]}, {block.k_scales[t], block.k_scales[t + 1]}, a.dim_k,
-                             scores + t * kKeyTile);
-        t += 2;
+      constexpr int kTiles = R <= 3 ? 4 : 2;
+      if (t + kTiles - 1 <= t1) {
+        ScoreTiles<Kv, R, kTiles>(q, block.k_codes + t, block.k_scales + t, a.dim_k, scores + t * kKeyTile);
+        t += kTiles;
         continue;
       }
     }

@@ -240,7 +240,8 @@ void Gemm(const GemmArgs& a, int64_t g0, int64_t g1) {
 #ifdef __AMX_INT8__
     if constexpr (!W::kIsFloat) {
       if constexpr (!W::kHalves) {
-        if (tiling.Size(t1 - 1) >= kAmxRows) {
+        const int64_t rows = tiling.Begin(t1 - 1) + tiling.Size(t1 - 1) - tiling.Begin(t0);
+        if (tiling.Size(t1 - 1) >= kAmxRows && rows >= (W::kFull ? kAmxPassOfBytes : kAmxPass)) {
           AmxPass<W>(a, tiling, t0, t1, g0, g1);
           continue;
         }

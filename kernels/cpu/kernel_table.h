@@ -77,7 +77,7 @@ struct RowSource {
 
 inline constexpr int kKeyBlock = 64;       // keys of one online-softmax step, at absolute positions
 inline constexpr int kKeyTile = 16;        // keys of one K vector run
-inline constexpr int kMaxQueryRows = 24;   // (token, head) rows of one attention task
+inline constexpr int kMaxQueryRows = 96;   // (token, head) rows of one attention task: keys are read from memory once for all of them
 
 // One query row of an attention task: a head of a token.
 struct QueryRow {

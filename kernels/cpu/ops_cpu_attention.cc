@@ -136,7 +136,14 @@ void CpuOps::Attention(const KvLayer& layer, ConstMat q, const AttentionParams& 
   const BlockTables& group = batch_.groups[static_cast<size_t>(layer.group)];
   const int32_t share = p.heads / layer.kv_heads;             // heads that read one kv head
   const int32_t heads_each = std::min(share, kMaxQueryRows);  // of them in one task
-  const int32_t tokens_each = kMaxQueryRows / heads_each;
+  // Tokens of one task: as many as fit, fewer while threads would go without.
+  const auto tasks_of = [&](int32_t tokens) {
+    int64_t n = 0;
+    for (const SequenceSpan& span : batch_.sequences) n += (span.rows + tokens - 1) / tokens;
+    return n * layer.kv_heads * ((share + heads_each - 1) / heads_each);
+  };
+  int32_t tokens_each = kMaxQueryRows / heads_each;
+  while (tokens_each * heads_each > 24 && tokens_each > 1 && tasks_of(tokens_each) < 4 * pool_.threads()) tokens_each /= 2;
 
   struct Task {
     int32_t sequence, kv_head, head, heads, row, rows;  // row: first token within the sequence
