@@ -60,10 +60,11 @@ if [ "$model" = tiny ]; then
 fi
 
 # The curl line appears once the real port is known; serve prints `ready URL` on stdout when the model answers.
-# A process substitution, not a coproc: its descriptor stays when serve ends at once.
-exec {serve_out}< <(exec "$bin/holdfast" serve --model "$file" --port "$port" "${name[@]}" "${extra[@]}")
+# A process substitution, not a coproc: its descriptor stays when serve ends at once. Ctrl-C reaches serve once, as our TERM.
+exec {serve_out}< <(trap '' INT; exec "$bin/holdfast" serve --model "$file" --port "$port" "${name[@]}" "${extra[@]}")
 serve_pid=$!
-trap 'kill -TERM "$serve_pid" 2>/dev/null' INT TERM HUP
+stopping=0
+trap 'stopping=1; kill -TERM "$serve_pid" 2>/dev/null' INT TERM HUP
 while IFS= read -r line <&"$serve_out"; do
   printf '%s\n' "$line"
   case $line in
@@ -71,15 +72,15 @@ while IFS= read -r line <&"$serve_out"; do
       url=${line#ready }
       cat <<TEXT
 try it:
-  curl -s $url/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"What is the capital of France?"}],"max_tokens":48}'
+  curl -s $url/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"Explain photosynthesis in one sentence."}],"max_tokens":64,"temperature":0}'
 or: $bin/holdfast chat --server $url
 Ctrl-C stops it.
 TEXT
       break ;;
   esac
 done
-# A signal interrupts wait: wait again for the real status.
 status=0
 wait "$serve_pid" || status=$?
-while kill -0 "$serve_pid" 2>/dev/null; do status=0; wait "$serve_pid" || status=$?; done
+# A signal interrupts wait: wait again for the real status.
+while [ "$stopping" = 1 ]; do stopping=0 status=0; wait "$serve_pid" || status=$?; done
 exit "$status"
