@@ -7,6 +7,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -78,6 +79,8 @@ class Executor {
 
   void MovePage(int group, uint32_t from, uint32_t to) { storage_->MovePage(*ops_, group, from, to); }
   absl::Status SetPages(int group, uint32_t pages) { return storage_->SetPages(group, pages); }
+
+  void SetProgress(std::function<void()> progress) { model_->SetProgress(std::move(progress)); }
 
   const KvStorage& storage() const { return *storage_; }
   const model::Model& model() const { return *model_; }

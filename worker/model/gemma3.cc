@@ -64,6 +64,7 @@ void Gemma3Model::Forward(kernels::Ops& ops, const kernels::Batch& batch, const 
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
   ops.Embed(embedding_, hparams_.embedding_scale, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
+    LayerBegins();
     const Layer& layer = layers_[i];
     const LayerHparams& lp = hparams_.layers[i];
     const kernels::RopeParams& rope = lp.windowed ? rope_windowed_ : rope_;

@@ -209,6 +209,7 @@ void Gemma4Model::Forward(kernels::Ops& ops, const kernels::Batch& batch, const 
   ops.Embed(embedding_, hparams_.embedding_scale, x);
   if (hparams_.per_layer_input > 0) PerLayerInputs(ops, rows);
   for (size_t i = 0; i < layers_.size(); ++i) {
+    LayerBegins();
     const Layer& layer = layers_[i];
     Attention(ops, i, rows, kv.layers[i]);
     FeedForward(ops, layer, rows);

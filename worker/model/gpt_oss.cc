@@ -75,6 +75,7 @@ void GptOssModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const 
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
   ops.Embed(embedding_, hparams_.embedding_scale, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
+    LayerBegins();
     const Layer& layer = layers_[i];
     const Mat q = q_.View(rows, layer.q.out), k = k_.View(rows, layer.k.out), v = v_.View(rows, layer.v.out);
     ops.RmsNorm(x, layer.attn_norm, hparams_.eps, h);

@@ -6,6 +6,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,9 +38,15 @@ class Model {
   // out[i] = logits (after softcap) of row rows[i] of the last Forward. out is [rows][vocab]; rows is host memory.
   void Logits(kernels::Ops& ops, std::span<const int32_t> rows, kernels::Mat out);
 
+  // Called on the step thread as each layer begins: a step may take longer than a watchdog's patience, a layer does not.
+  void SetProgress(std::function<void()> progress) { progress_ = std::move(progress); }
+
   const Hparams& hparams() const { return hparams_; }
 
  protected:
+  void LayerBegins() const {
+    if (progress_) progress_();
+  }
   Model(Hparams hparams, std::shared_ptr<const WeightStore> weights);
 
   // Grows a named scratch matrix [rows][cols] out of the activations; contents undefined.
@@ -64,6 +71,7 @@ class Model {
   int64_t rows_ = 0;                                                  // of the last Forward
   int64_t reserved_ = 0;
   int64_t activation_bytes_ = 0;
+  std::function<void()> progress_;
 };
 
 }  // namespace holdfast::model
