@@ -194,6 +194,7 @@ class Frontend final {
 };
 
 int Main(int argc, char** argv) {
+  ExitWhenExhausted("holdfast-frontend");
   FrontendConfig config;
   if (const auto status = ParseConfig(argc, argv, &config)) return *status;
   SetLogContext("frontend");

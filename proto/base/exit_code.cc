@@ -2,9 +2,35 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <system_error>
 
 namespace holdfast {
+namespace {
+
+const char* process_name = "holdfast";
+
+[[noreturn]] void OnTerminate() {
+  const char* what = nullptr;
+  try {
+    if (const std::exception_ptr current = std::current_exception()) std::rethrow_exception(current);
+  } catch (const std::bad_alloc&) {
+    what = "no memory";
+  } catch (const std::system_error& e) {
+    const int code = e.code().value();
+    if (code == EAGAIN || code == ENOMEM || code == EMFILE || code == ENFILE) what = "no thread, memory or descriptor to be had";
+  } catch (...) {
+  }
+  if (what == nullptr) std::abort();
+  std::fprintf(stderr, "%s: %s: a limit of this process or of the machine is reached\n", process_name, what);
+  ::_exit(static_cast<int>(ExitCode::kEnvironment));
+}
+
+}  // namespace
 
 std::string_view ExitCodeName(ExitCode code) {
   switch (code) {
@@ -24,6 +50,11 @@ std::string_view ExitCodeName(ExitCode code) {
 
 bool IsPermanent(int exit_status) {
   return exit_status == static_cast<int>(ExitCode::kConfig) || exit_status == static_cast<int>(ExitCode::kModel);
+}
+
+void ExitWhenExhausted(const char* process) {
+  process_name = process;
+  std::set_terminate(OnTerminate);
 }
 
 void LeaveProcess(int status) {

@@ -22,6 +22,10 @@ std::string_view ExitCodeName(ExitCode code);
 // True when starting again with the same configuration and file cannot help.
 bool IsPermanent(int exit_status);
 
+// From now on an uncaught std::bad_alloc, or std::system_error of a thread or descriptor that is not to be had, on whatever thread, ends the
+// process with kEnvironment and a line on stderr; any other uncaught exception aborts as ever. `process` outlives the program.
+void ExitWhenExhausted(const char* process);
+
 // Flushes stdio and ends the process without running destructors. The last line of a main that has stopped in order: gRPC 1.51 can abort
 // in its own teardown (the shutdown of the callback queue races with its poller; about one exit in 150 seen), and what a process gives
 // back at its end it gives back to the kernel anyway.

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -78,6 +79,41 @@ def test_each_way_to_be_lost_under_load_costs_a_pause_and_no_token(text, causes)
         assert found[0]["cause"] in causes and found[0]["phase"] == "serving", found
         recovery = json.loads(s.get("/health").body).get("last_loss_to_first_token_ms", 0)
         assert recovery > 0
+        s.idle()
+
+
+def test_kill_9_under_load_is_503_at_once_and_200_again():
+    with tempfile.TemporaryDirectory() as folder:
+        slow = pathlib.Path(folder, "slow-load")  # so that there is a while to see
+        env = fault(f"worker.load:sleep=1500:@{slow},worker.step:sleep=5:1+", first=False)
+        with Server(model_file("script"), env=env) as s:
+            clients = [Client(s, "<S03>", max_tokens=150 + i) for i in range(4)]
+            wait_for(lambda: all(c.text for c in clients), 20, "tokens")
+            slow.touch()
+            os.kill(pid_of(s, "rank"), signal.SIGKILL)
+            wait_for(lambda: s.health() == 503, 1, "503 within a second")
+            assert s.get("/livez").status == 200
+            body = s.get("/health").json
+            assert body["state"] != "ready"
+            healthy(s)
+            for i, c in enumerate(clients):
+                c.wait(60)
+                assert c.error is None and c.text == story(150 + i)
+
+
+def test_a_worker_that_gets_no_more_memory_is_replaced_or_goes_on():
+    with Server(model_file("script"), "--max-prefill-length", 512, env=fault("worker.step:sleep=5:1+", first=False)) as s:
+        client = Client(s, "<S03>", max_tokens=150)
+        wait_for(lambda: client.text, 20, "tokens")
+        worker = pid_of(s, "rank")
+        size = int(pathlib.Path(f"/proc/{worker}/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.prlimit(worker, resource.RLIMIT_AS, (size, size))
+        others = [Client(s, f"hello {i} " * 120, max_tokens=5) for i in range(6)]
+        for c in [client, *others]:
+            c.wait(60)
+            assert c.error is None and c.done, c.error
+        assert client.text == story(150)
+        healthy(s)
         s.idle()
 
 
@@ -290,6 +326,22 @@ def test_too_little_memory_for_the_model_is_exit_69_or_65_with_a_word():
     r = subprocess.run([str(harness.BIN / "holdfast"), "serve", "--model", str(model), "--port", "0", "--num-tokens", "100000000"], capture_output=True,
                        text=True, timeout=60)
     assert r.returncode in (64, 69) and r.stderr.strip()
+
+
+@pytest.mark.parametrize("megabytes", [120, 250, 500])
+def test_a_low_limit_of_memory_is_exit_69_with_a_word_not_a_loop(megabytes):
+    limit = megabytes << 20
+    p = subprocess.Popen([str(harness.BIN / "holdfast"), "serve", "--model", str(model_file("script")), "--port", "0", "--log-level", "info"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    try:
+        out, words = p.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        p.send_signal(signal.SIGTERM)
+        out, words = p.communicate(timeout=30)
+        assert out.startswith(b"ready"), words[-1000:]  # it fits on this machine
+    else:
+        assert p.returncode == 69 and words.strip(), (p.returncode, words[-1000:])
+        assert words.count(b"spawned a worker") <= 1
 
 
 CYCLES = 300 if os.environ.get("HOLDFAST_LONG") else 30
