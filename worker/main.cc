@@ -17,6 +17,7 @@ namespace holdfast::worker {
 namespace {
 
 int Main(int argc, char** argv) {
+  ExitWhenExhausted("holdfast-worker");
   if (argc >= 2 && std::strcmp(argv[1], "bench") == 0) return Bench(argc - 1, argv + 1);
   if (argc >= 2 && std::strcmp(argv[1], "--version") == 0) {
     std::printf("holdfast-worker %s\n", kVersion);
