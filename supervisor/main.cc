@@ -23,6 +23,7 @@ int Die(ExitCode code, const std::string& message) {
 }
 
 int Main(int argc, char** argv) {
+  ExitWhenExhausted("holdfast-supervisor");
   std::string help;
   absl::StatusOr<SupervisorConfig> config = ParseCommandLine(argc, argv, &help);
   if (!config.ok()) return Die(ExitCode::kConfig, std::string(config.status().message()));
