@@ -11,10 +11,7 @@ say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 as_root() {
-  if [ "$(id -u)" = 0 ]; then "$@"
-  elif command -v sudo >/dev/null 2>&1; then sudo "$@"
-  else die "installing packages needs root: run this as root, install sudo, or install by hand: $*"
-  fi
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
 # every N REGEX: of the lines on stdin that begin with REGEX, each Nth goes to stderr, so that long work is seen to go on.
@@ -35,6 +32,8 @@ install_missing() {
     dpkg-query -W -f='${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed || missing+=("$p")
   done
   [ ${#missing[@]} = 0 ] && return 0
+  [ "$(id -u)" = 0 ] || command -v sudo >/dev/null 2>&1 ||
+    die "${#missing[@]} packages are missing and installing them needs root: run this as root, install sudo, or have root run: apt-get install -y --no-install-recommends ${missing[*]}"
   say "installing ${#missing[@]} packages: ${missing[*]}"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq || die "apt-get update failed: is the package mirror reachable?"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" | every 40 'Unpacking |Setting up ' ||

