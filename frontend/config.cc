@@ -8,6 +8,11 @@
 namespace holdfast::api {
 namespace {
 
+// An empty address would be every address: what an unset variable in a script becomes must not open the server to the world.
+std::string CheckHost(const std::string& text) {
+  return text.empty() ? "an empty address; 127.0.0.1 is this machine only, 0.0.0.0 every address" : "";
+}
+
 std::string CheckTarget(const std::string& text) {
   if (text.rfind("unix:", 0) == 0) return text.size() > 5 ? "" : "unix: needs a path after it";
   const size_t colon = text.rfind(':');
@@ -31,9 +36,9 @@ std::optional<int> ParseConfig(int argc, const char* const* argv, FrontendConfig
   std::string log_level = "info";
   int admin_port = -1;
   app.add_option("--engine", config->engine, "The supervisor: unix:/path/of/socket or host:port")->required()->check(CheckTarget);
-  app.add_option("--host", config->host, "Address to listen on, or unix:/path")->capture_default_str();
+  app.add_option("--host", config->host, "Address to listen on, or unix:/path")->capture_default_str()->check(CheckHost);
   app.add_option("--port", config->port, "Port; 0 = any free port")->capture_default_str();
-  app.add_option("--admin-host", config->admin_host, "Address of the admin listener")->capture_default_str();
+  app.add_option("--admin-host", config->admin_host, "Address of the admin listener")->capture_default_str()->check(CheckHost);
   app.add_option("--admin-port", admin_port,
                  "Port of a listener of its own for metrics and admin routes; 0 = any free port. Without it they are served on the public "
                  "listener when that is a loopback address, and nowhere otherwise")

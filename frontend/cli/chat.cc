@@ -51,7 +51,8 @@ class ChatSession {
       if (!Ask(line)) return 1;
     }
     if (tty_) fmt::print("\n");
-    return 0;
+    // A person saw what went wrong; a script asks for the status.
+    return failed_ && ::isatty(STDIN_FILENO) == 0 ? 1 : 0;
   }
 
  private:
@@ -116,6 +117,7 @@ class ChatSession {
 
   // False when the server can't be reached any more.
   bool Ask(const std::string& text) {
+    failed_ = true;  // until there is an answer
     Append("user", text);
     JsonValue::Object body{{"model", "default"}, {"messages", JsonValue(messages_)}, {"stream", true}, {"max_tokens", options_.max_tokens}};
     if (options_.temperature >= 0) body.emplace_back("temperature", options_.temperature);
@@ -152,14 +154,31 @@ class ChatSession {
       Fail(fmt::format("HTTP {}: {}", reply->status, message != nullptr && message->is_string() ? message->AsString() : reply->body));
       return true;
     }
-    if (!turn.error.empty()) Fail(turn.error);
+    failed_ = !turn.error.empty();
+    if (failed_) Fail(turn.error);
     fmt::print("\n");
     if (turn.finish == "length") fmt::print("[cut at {} tokens]\n", options_.max_tokens);
     Append("assistant", turn.text);
     return true;
   }
 
-  static void TakeLine(std::string_view line, Turn* turn) {
+  // A terminal obeys control characters, so a model's are not passed on: no ESC, no C1 (C2 80 to C2 9F), only line feed and tab.
+  static std::string ForTerminal(std::string_view text) {
+    std::string out;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const auto c = static_cast<unsigned char>(text[i]);
+      const bool c1 = c == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+      if (c1) ++i;
+      if (c1 || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F) {
+        out += "\xEF\xBF\xBD";
+      } else {
+        out += text[i];
+      }
+    }
+    return out;
+  }
+
+  void TakeLine(std::string_view line, Turn* turn) const {
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (line.substr(0, 6) != "data: " || line == "data: [DONE]") return;
     const auto event = text::ParseJson(line.substr(6));
@@ -177,7 +196,7 @@ class ChatSession {
     const JsonValue* content = delta != nullptr ? delta->Find("content") : nullptr;
     if (content == nullptr || !content->is_string()) return;
     turn->text += content->AsString();
-    fmt::print("{}", content->AsString());
+    fmt::print("{}", tty_ ? ForTerminal(content->AsString()) : content->AsString());
     std::fflush(stdout);
   }
 
@@ -185,6 +204,7 @@ class ChatSession {
   const bool tty_;
   Url url_;
   JsonValue::Array messages_;
+  bool failed_ = false;   // the last question has no answer
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <boost/beast/http/parser.hpp>
@@ -21,7 +22,20 @@ namespace {
 
 namespace beast_http = boost::beast::http;
 
+absl::StatusOr<UniqueFd> ConnectToSocket(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return absl::InvalidArgumentError(fmt::format("unix:{}: the path has {} bytes, at most {} work", path, path.size(), sizeof address.sun_path - 1));
+  }
+  path.copy(address.sun_path, path.size());
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+  return absl::UnavailableError(fmt::format("cannot reach unix:{}: {}", path, std::strerror(errno)));
+}
+
 absl::StatusOr<UniqueFd> ConnectTo(const Url& url) {
+  if (!url.socket.empty()) return ConnectToSocket(url.socket);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -66,8 +80,14 @@ absl::Status WaitReadable(int fd, const HttpCall& call) {
 absl::StatusOr<Url> ParseBaseUrl(std::string_view text) {
   const std::string original(text);
   const auto bad = [&] {
-    return absl::InvalidArgumentError(fmt::format("{:?} is no base URL; expected something like http://127.0.0.1:8080", original));
+    return absl::InvalidArgumentError(fmt::format("{:?} is no base URL; expected something like http://127.0.0.1:8080 or unix:/path/of/socket", original));
   };
+  if (text.substr(0, 6) == "unix:/") {
+    Url url;
+    url.host = "localhost";
+    url.socket = std::string(text.substr(5));
+    return url;
+  }
   constexpr std::string_view kScheme = "http://";
   if (text.substr(0, 8) == "https://") {
     return absl::InvalidArgumentError(fmt::format("{:?}: this tool speaks plain HTTP; use http:// on the server's own machine", original));

@@ -18,8 +18,9 @@ struct Url {
   std::string host;
   std::string port = "80";
   std::string prefix;   // path before /v1, without trailing slash
+  std::string socket;   // path of a unix socket; then host and port only fill the Host field
 };
-// Accepts http://host[:port][/prefix][/v1]; IPv6 hosts in brackets. kInvalidArgument says what would work.
+// Accepts http://host[:port][/prefix][/v1], IPv6 hosts in brackets, and unix:/path. kInvalidArgument says what would work.
 absl::StatusOr<Url> ParseBaseUrl(std::string_view text);
 
 struct HttpReply {

@@ -144,7 +144,7 @@ class ServeRun {
     line_.erase(0, end + 1);
     if (line.rfind("ready ", 0) != 0) return;
     base_url_ = line.substr(6);
-    if (const auto url = ParseBaseUrl(base_url_); url.ok() && port_ == 0) {
+    if (const auto url = ParseBaseUrl(base_url_); url.ok() && url->socket.empty() && port_ == 0) {
       port_ = std::atoi(url->port.c_str());  // a restarted frontend takes the same port
       BuildFrontendCommand();
     }
