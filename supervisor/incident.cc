@@ -1,6 +1,10 @@
 #include "supervisor/incident.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -48,6 +52,25 @@ std::string Json(const IncidentInput& in) {
   out += fmt::format("  \"requests_in_flight\": {},\n", List(in.requests));
   out += fmt::format("  \"command_line\": {}\n}}\n", List(in.command_line));
   return out;
+}
+
+// The written part of a recording. Its writer may still be running, or have been killed anywhere.
+bool CopyRecording(int fd, uint64_t most, const std::string& path) {
+  uint64_t used = 0;
+  struct stat st{};
+  if (::pread(fd, &used, sizeof used, 8) != static_cast<ssize_t>(sizeof used) || ::fstat(fd, &st) != 0) return true;
+  if (used == 0 || used > most || used > static_cast<uint64_t>(st.st_size)) return true;
+  std::ofstream file(path, std::ios::binary);
+  std::vector<char> block(256 << 10);
+  for (uint64_t at = 0; at < used;) {
+    const ssize_t n = ::pread(fd, block.data(), static_cast<size_t>(std::min<uint64_t>(block.size(), used - at)), static_cast<off_t>(at));
+    if (n <= 0) return false;
+    if (at == 0 && n >= 16) std::memcpy(block.data() + 8, &used, sizeof used);  // as it was when we looked
+    file.write(block.data(), n);
+    at += static_cast<uint64_t>(n);
+  }
+  file.flush();
+  return file.good();
 }
 
 uint64_t BytesOf(const fs::path& folder) {
@@ -113,6 +136,10 @@ absl::StatusOr<IncidentSummary> IncidentStore::Write(const IncidentInput& in) {
     const auto bytes = fs::file_size(in.flight_records[r], ec);
     if (ec || bytes > options_.max_flight_bytes) continue;
     fs::rename(in.flight_records[r], summary.path + fmt::format("/flight-r{}.bin", r), ec);
+  }
+  for (size_t r = 0; r < in.recordings.size(); ++r) {
+    if (in.recordings[r] < 0) continue;
+    ok = CopyRecording(in.recordings[r], options_.max_replay_bytes, summary.path + fmt::format("/replay-r{}.log", r)) && ok;
   }
   Trim();
   if (!ok) return absl::UnavailableError(fmt::format("cannot write all of {}: disk full?", summary.path));

@@ -4,6 +4,7 @@
 //     incident.json   cause, phase, exit, last step, findings, configuration
 //     log-r<rank>.txt the last lines of each rank
 //     flight-r<rank>.bin  the worker's flight record, if it left one
+//     replay-r<rank>.log  what its scheduler was told and decided, for `holdfast replay`; there whatever ended it
 // Bounded in number and bytes; the oldest go first. Failing to write (disk full) is logged and never disturbs a restart.
 #include <absl/status/statusor.h>
 
@@ -19,6 +20,7 @@ struct IncidentOptions {
   size_t max_bundles = 20;
   uint64_t max_total_bytes = 64ull << 20;
   uint64_t max_flight_bytes = 16ull << 20;  // a larger flight record is left out
+  uint64_t max_replay_bytes = 64ull << 20;  // likewise
 };
 
 struct IncidentInput {
@@ -30,6 +32,7 @@ struct IncidentInput {
   std::vector<std::string> command_line;
   std::vector<std::vector<std::string>> log_lines;   // [rank]
   std::vector<std::string> flight_records;           // [rank] path, may not exist
+  std::vector<int> recordings;                       // [rank] descriptor, -1 = none; bytes 8 to 15 say how many bytes are written
   std::string version;
 };
 

@@ -76,10 +76,10 @@ bool Pipe(UniqueFd* read_end, UniqueFd* write_end) {
   return true;
 }
 
-// dup2 in the child must not overwrite a descriptor that a later dup2 still needs: move ours out of the way of 0..3.
+// dup2 in the child must not overwrite a descriptor that a later dup2 still needs: move ours out of the way of 0..4.
 bool MoveUp(UniqueFd* fd) {
-  if (fd->get() > kLifelineFd) return true;
-  const int moved = ::fcntl(fd->get(), F_DUPFD_CLOEXEC, kLifelineFd + 1);
+  if (fd->get() > kKeepFd) return true;
+  const int moved = ::fcntl(fd->get(), F_DUPFD_CLOEXEC, kKeepFd + 1);
   if (moved < 0) return false;
   fd->Reset(moved);
   return true;
@@ -127,6 +127,11 @@ absl::StatusOr<ChildProcess> Launch(const LaunchSpec& spec) {
   UniqueFd lifeline_read, log_write, null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null || !Pipe(&lifeline_read, &child.lifeline_) || !Pipe(&child.log_, &log_write)) return FromErrno(errno, "cannot start a worker");
   if (!MoveUp(&lifeline_read) || !MoveUp(&log_write) || !MoveUp(&null)) return FromErrno(errno, "cannot start a worker");
+  UniqueFd keep;
+  if (spec.keep_fd >= 0) {
+    keep.Reset(::fcntl(spec.keep_fd, F_DUPFD_CLOEXEC, kKeepFd + 1));
+    if (!keep) return FromErrno(errno, "cannot start a worker");
+  }
   ::fcntl(child.log_.get(), F_SETFL, O_NONBLOCK);
 
   FileActions actions;
@@ -134,7 +139,8 @@ absl::StatusOr<ChildProcess> Launch(const LaunchSpec& spec) {
   ::posix_spawn_file_actions_adddup2(actions.get(), log_write.get(), 1);
   ::posix_spawn_file_actions_adddup2(actions.get(), log_write.get(), 2);
   ::posix_spawn_file_actions_adddup2(actions.get(), lifeline_read.get(), kLifelineFd);
-  ::posix_spawn_file_actions_addclosefrom_np(actions.get(), kLifelineFd + 1);
+  if (keep) ::posix_spawn_file_actions_adddup2(actions.get(), keep.get(), kKeepFd);
+  ::posix_spawn_file_actions_addclosefrom_np(actions.get(), (keep ? kKeepFd : kLifelineFd) + 1);
 
   Attributes attributes;
   sigset_t none, all;

@@ -37,7 +37,8 @@ Supervisor::Supervisor(SupervisorConfig config, RuntimeDir dir, UniqueFd signals
       machine_(config_.group, EntropySeed()),
       requests_(config_.poison),
       incidents_(dir_.incidents(), config_.incidents),
-      ranks_(config_.group.ranks) {}
+      ranks_(config_.group.ranks),
+      kept_(config_.group.ranks) {}
 
 Supervisor::~Supervisor() = default;
 
@@ -73,6 +74,7 @@ int Supervisor::Run() {
     for (RankRuntime& r : ranks_) {
       if (r.log && r.log->open()) r.log->Drain();
     }
+    for (Kept& kept : kept_) kept.Drain();
     ReapAll();
     for (Inbound& item : inbox_.TakeAll()) {
       std::visit([this](auto& x) { On(x); }, item);
@@ -99,6 +101,9 @@ void Supervisor::Poll(Duration timeout) {
   for (const RankRuntime& r : ranks_) {
     if (r.child.running()) fds.push_back({r.child.pid_fd(), POLLIN, 0});
     if (r.log && r.log->open()) fds.push_back({r.log->fd(), POLLIN, 0});
+  }
+  for (const Kept& kept : kept_) {
+    if (kept.poll_fd() >= 0) fds.push_back({kept.poll_fd(), POLLIN, 0});
   }
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(timeout).count() + 1;
   const timespec ts{static_cast<time_t>(micros / 1000000), static_cast<long>(micros % 1000000 * 1000)};
@@ -186,6 +191,9 @@ void Supervisor::Dispatch(GroupEvent event) {
     events_.pop_front();
     const std::vector<Action> actions = machine_.Handle(clock_.Now(), next);
     for (const Action& action : actions) Execute(action);
+    if (machine_.permanent()) {
+      for (Kept& kept : kept_) kept.DropWeights();
+    }
     if (machine_.permanent() && config_.exit_on_permanent && !exit_code_) {
       const bool environment = machine_.last_loss() && machine_.last_loss()->cause == LossCause::kEnvironment;
       exit_code_ = permanent_code_ != 0 ? permanent_code_ : static_cast<int>(environment ? ExitCode::kEnvironment : ExitCode::kConfig);
@@ -243,6 +251,11 @@ void Supervisor::Spawn(const Action& action) {
   spec.args.insert(spec.args.end(), config_.worker_args.begin(), config_.worker_args.end());
   spec.environment = {"HOLDFAST_WORKER_TOKEN=" + r.token};  // not an argument: those are for everybody to read
   if (action.safe) spec.args.push_back("--safe");
+  const UniqueFd keep = kept_[i].Open();
+  if (keep) {
+    spec.keep_fd = keep.get();
+    spec.args.insert(spec.args.end(), {"--keep-fd", std::to_string(kKeepFd)});
+  }
   absl::StatusOr<ChildProcess> child =
       FaultPoint("supervisor.spawn") ? absl::StatusOr<ChildProcess>(absl::NotFoundError("fault point")) : Launch(spec);
   if (!child.ok()) {
@@ -292,6 +305,8 @@ void Supervisor::WriteIncident(const Loss& loss) {
     input.log_lines.emplace_back();
     if (r.log) input.log_lines.back().assign(r.log->lines().begin(), r.log->lines().end());
     input.flight_records.push_back(dir_.flight_record(loss.generation.v, i));
+    kept_[i].Drain();
+    input.recordings.push_back(kept_[i].recording());
   }
   const auto written = incidents_.Write(input);
   LogError({{"generation", loss.generation.v}, {"rank", loss.rank.v}, {"cause", LossCauseName(loss.cause)}, {"phase", loss.phase},

@@ -19,6 +19,7 @@
 #include "supervisor/group_machine.h"
 #include "supervisor/inbound.h"
 #include "supervisor/incident.h"
+#include "supervisor/kept.h"
 #include "supervisor/launcher.h"
 #include "supervisor/request_table.h"
 #include "supervisor/rpc_server.h"
@@ -135,6 +136,7 @@ class Supervisor {
   IncidentStore incidents_;
   SupervisorMetrics metrics_;
   std::vector<RankRuntime> ranks_;
+  std::vector<Kept> kept_;               // [rank], over generations
   std::deque<GroupEvent> events_;        // posted while actions run
   bool dispatching_ = false;
   std::optional<int> exit_code_;

@@ -123,6 +123,9 @@ void Supervisor::Answer(const proto::StatusRequest&, ReplyOutlet& outlet) {
   *reply.mutable_cache() = last_step_.cache();
   reply.set_backend(ready_.backend());
   reply.set_weight_bytes(ready_.weight_bytes());
+  reply.set_mapped_weights(ready_.mapped_weights());
+  reply.set_load_ms(ready_.load_ms());
+  reply.set_weights_ms(ready_.weights_ms());
   reply.set_uptime_ms(static_cast<uint64_t>(ToMillis(clock_.Now() - started_)));
   reply.set_queue_depth(static_cast<uint32_t>(requests_.waiting()));
   reply.set_max_queue(config_.max_queue);

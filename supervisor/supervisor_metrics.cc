@@ -32,6 +32,9 @@ SupervisorMetrics::SupervisorMetrics(prometheus::Registry& r)
   running_ = &OneGauge(r, "holdfast_running_requests", "Requests the worker has admitted");
   recovery_ = &OneGauge(r, "holdfast_last_loss_to_first_token_seconds", "From the last loss to the first token after it");
   incidents_ = &OneCounter(r, "holdfast_incidents_total", "Incident bundles");
+  auto& weights = prometheus::BuildCounter().Name("holdfast_weight_loads_total").Help("Workers that became ready, by how they came to their weights").Register(r);
+  weights_mapped_ = &weights.Add({{"how", "mapped"}});
+  weights_loaded_ = &weights.Add({{"how", "loaded"}});
   generated_ = &OneCounter(r, "holdfast_engine_generated_tokens_total", "Tokens routed to sessions");
   fenced_.counter = &OneCounter(r, "holdfast_fenced_messages_total", "Worker messages dropped because their generation is over");
   step_seconds_ = &prometheus::BuildHistogram()

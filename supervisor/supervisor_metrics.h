@@ -19,6 +19,7 @@ class SupervisorMetrics {
   void SetState(GroupState state, Generation generation);
   void CountRestart(LossCause cause);
   void CountIncident() { incidents_->Increment(); }
+  void CountWeightLoad(bool mapped) { (mapped ? weights_mapped_ : weights_loaded_)->Increment(); }
   void SetQueue(size_t waiting, size_t running);
   void SetFenced(uint64_t total);
   void CountRequest(std::string_view end);                   // stop|length|cancelled|error|lost|refused...
@@ -51,6 +52,8 @@ class SupervisorMetrics {
   prometheus::Gauge* running_;
   prometheus::Gauge* recovery_;
   prometheus::Counter* incidents_;
+  prometheus::Counter* weights_mapped_;
+  prometheus::Counter* weights_loaded_;
   prometheus::Counter* generated_;
   Rising fenced_;
   prometheus::Histogram* step_seconds_;

@@ -132,7 +132,9 @@ void Supervisor::OnReady(uint32_t rank, const proto::Ready& ready) {
     *last_step_.mutable_pools() = ready.pools();
     metrics_.OnPools(ready.pools());
   }
-  LogInfo({{"rank", rank}, {"generation", machine_.generation().v}, {"load_ms", ready.load_ms()}}, "ready: {}", ready.backend());
+  metrics_.CountWeightLoad(ready.mapped_weights());
+  LogInfo({{"rank", rank}, {"generation", machine_.generation().v}, {"load_ms", ready.load_ms()}, {"weights_ms", ready.weights_ms()}},
+          "ready: {}, weights {}", ready.backend(), ready.mapped_weights() ? "mapped" : "loaded");
   Dispatch(EventOf(EventKind::kReady, rank));
 }
 

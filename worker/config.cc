@@ -28,6 +28,7 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
   app.add_option("--rank", c.rank, "This worker's rank");
   app.add_option("--tp", c.tp, "Ranks of the group")->check(CLI::Range(1u, 64u));
   app.add_option("--lifeline-fd", c.lifeline_fd, "Inherited pipe that closes when the supervisor dies");
+  app.add_option("--keep-fd", c.keep_fd, "Inherited socket over which the supervisor keeps weights and recording beyond this process");
   app.add_option("--flight-record", c.flight_record, "File for the last steps when something goes wrong");
   app.add_flag("--safe", c.safe, "Safe profile: no prefix cache, an audit each step");
   app.add_option("--model", c.model, "GGUF file")->required();

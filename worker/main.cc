@@ -1,9 +1,11 @@
-// holdfast-worker: one tensor-parallel rank. `holdfast-worker bench ...` measures a model without any other process.
+// holdfast-worker: one tensor-parallel rank. `holdfast-worker bench ...` measures a model and `holdfast-worker replay BUNDLE` re-runs a
+// recorded scheduler, both without any other process.
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "proto/base/exit_code.h"
 #include "proto/base/fault.h"
@@ -11,6 +13,7 @@
 #include "proto/base/version.h"
 #include "worker/bench.h"
 #include "worker/config.h"
+#include "worker/replay/replay.h"
 #include "worker/worker.h"
 
 namespace holdfast::worker {
@@ -19,6 +22,7 @@ namespace {
 int Main(int argc, char** argv) {
   ExitWhenExhausted("holdfast-worker");
   if (argc >= 2 && std::strcmp(argv[1], "bench") == 0) return Bench(argc - 1, argv + 1);
+  if (argc >= 2 && std::strcmp(argv[1], "replay") == 0) return replay::ReplayCommand(argc - 1, argv + 1);
   if (argc >= 2 && std::strcmp(argv[1], "--version") == 0) {
     std::printf("holdfast-worker %s\n", kVersion);
     return 0;
@@ -47,6 +51,8 @@ int Main(int argc, char** argv) {
   Inbox inbox;
   StepPulse pulse;
   Lifeline lifeline(config->lifeline_fd, &inbox);
+  std::optional<Keeper> keeper;
+  if (config->keep_fd >= 0) keeper.emplace(UniqueFd(config->keep_fd));
   if (FaultPoint("worker.start")) return static_cast<int>(ExitCode::kDevice);
   SupervisorLink::Options link_options;
   link_options.target = config->supervisor;
@@ -57,7 +63,7 @@ int Main(int argc, char** argv) {
   int code;
   {
     SupervisorLink link(link_options, &inbox, &pulse);
-    Worker worker(*config, &inbox, &pulse, &link, &lifeline);
+    Worker worker(*config, &inbox, &pulse, &link, &lifeline, keeper ? &*keeper : nullptr);
     code = worker.Run();
     link.Flush(std::chrono::seconds(1));
   }

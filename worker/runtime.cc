@@ -10,6 +10,7 @@
 #include "worker/model/card.h"
 #include "worker/model/memory.h"
 #include "worker/model/tensor_plan.h"
+#include "worker/replay/recording.h"
 
 namespace holdfast::worker {
 namespace {
@@ -73,6 +74,9 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   HF_BLAME_RETURN(const kernels::KvDType dtype, model::KvDTypeFromFlag(config.kv_dtype), ExitCode::kConfig);
   HF_BLAME_RETURN(r->kv_plan_, model::MakeKvPlan(r->hparams_, *r->ops_, dtype, static_cast<int32_t>(config.page_size)), ExitCode::kConfig);
 
+  // Before the pools are sized: mapped weights are in memory already.
+  if (events.keeper != nullptr) r->MapKeptWeights(tensors, *events.keeper);
+
   CachePlanInput input;
   for (const auto& g : r->kv_plan_.groups) input.groups.push_back({g.window, static_cast<uint64_t>(g.page_bytes)});
   input.page_size = config.page_size;
@@ -81,6 +85,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   input.context_length = r->hparams_.context_length;
   input.memory_bytes = model::AvailableMemory().bytes;
   input.weight_bytes = model::WeightStore::BytesNeeded(tensors, *r->ops_);
+  if (r->weights_ != nullptr) input.memory_bytes += input.weight_bytes;  // in use by the weights themselves
   input.memory_ratio = config.memory_ratio;
   input.max_seq_len = config.max_seq_len;
   input.num_tokens = config.num_tokens;
@@ -100,15 +105,24 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   sc.prefix_cache = config.prefix_cache;
   sc.audit_period = config.audit_period;
   HF_BLAME_RETURN(r->scheduler_, sched::Scheduler::Create(sc, findings), ExitCode::kConfig);
+  if (events.keeper != nullptr) r->Record(sc, config, *events.keeper);
 
   if (events.on_card) events.on_card(card);
 
   if (FaultPoint("worker.load")) return Blame(absl::InternalError("fault point worker.load"), ExitCode::kModel);
-  model::WeightOptions weight_options;
-  weight_options.threads = config.threads;
-  weight_options.check_values = config.check_tensors;
-  weight_options.progress = events.on_progress;
-  HF_BLAME_RETURN(r->weights_, model::WeightStore::Create(*r->file_, tensors, *r->ops_, weight_options), ModelFault(why));
+  if (r->weights_ == nullptr) {
+    const Instant begin_weights = Clock::Real().Now();
+    model::WeightOptions weight_options;
+    weight_options.threads = config.threads;
+    weight_options.check_values = config.check_tensors;
+    weight_options.progress = events.on_progress;
+    HF_BLAME_RETURN(r->weights_, model::WeightStore::Create(*r->file_, tensors, *r->ops_, weight_options), ModelFault(why));
+    r->weights_ms_ = static_cast<uint32_t>(ToMillis(Clock::Real().Now() - begin_weights));
+    LogInfo("weights: loaded {} bytes in {} ms", r->weights_->bytes(), r->weights_ms_);
+    if (events.keeper != nullptr && !events.keeper->KeepWeights(r->weights_->fd())) LogWarn("nobody keeps the weights: a restart will load them again");
+  } else if (events.on_progress && !events.on_progress({"mapped", r->weights_->bytes(), r->weights_->bytes()})) {
+    return absl::CancelledError("loading was given up");
+  }
   HF_BLAME_RETURN(std::unique_ptr<model::Model> net, model::Model::Create(r->hparams_, r->weights_), ModelFault(why));
 
   exec::ExecutorOptions exec_options;
@@ -119,6 +133,34 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   HF_RETURN_IF_ERROR(r->WarmUp());
   r->load_ms_ = static_cast<uint32_t>(ToMillis(Clock::Real().Now() - begin));
   return r;
+}
+
+void Runtime::MapKeptWeights(const model::TensorPlan& tensors, Keeper& keeper) {
+  UniqueFd kept = keeper.TakeWeights();
+  if (!kept) return;
+  const Instant begin = Clock::Real().Now();
+  auto attached = FaultPoint("worker.map") ? absl::StatusOr<std::shared_ptr<const model::WeightStore>>(absl::InternalError("fault point worker.map"))
+                                           : model::WeightStore::Attach(std::move(kept), *file_, tensors, *ops_);
+  if (attached.ok()) {
+    weights_ = *std::move(attached);
+    mapped_weights_ = true;
+    weights_ms_ = static_cast<uint32_t>(ToMillis(Clock::Real().Now() - begin));
+    LogInfo("weights: mapped {} bytes of an earlier generation in {} ms", weights_->bytes(), weights_ms_);
+    return;
+  }
+  // They would lie in memory beside the ones now loaded.
+  kept.Reset();
+  const bool dropped = keeper.DropWeights(std::chrono::seconds(2));
+  LogInfo("weights: loading, since {}{}", std::string(attached.status().message()), dropped ? "" : "; their keeper does not answer and may hold them");
+}
+
+void Runtime::Record(const sched::SchedulerConfig& config, const WorkerConfig& worker, Keeper& keeper) {
+  auto recording = replay::Recording::Create(config, worker.generation, worker.rank);
+  if (!recording.ok() || !keeper.KeepRecording((*recording)->fd())) {
+    LogWarn("no recording of this generation: {}", recording.ok() ? "nobody keeps it" : std::string(recording.status().message()));
+    return;
+  }
+  scheduler_ = replay::RecordScheduler(std::move(scheduler_), *std::move(recording));
 }
 
 absl::Status Runtime::WarmUp() {

@@ -12,6 +12,7 @@
 #include "worker/cache_plan.h"
 #include "worker/config.h"
 #include "worker/exec/executor.h"
+#include "worker/link/keeper.h"
 #include "worker/model/gguf_file.h"
 #include "worker/model/hparams.h"
 #include "worker/model/kv_plan.h"
@@ -24,6 +25,7 @@ namespace holdfast::worker {
 struct RuntimeEvents {
   std::function<void(const proto::ModelCard&)> on_card;                   // before any weight is loaded
   std::function<bool(const model::LoadProgress&)> on_progress;            // false = give up
+  Keeper* keeper = nullptr;                                               // gives weights of an earlier generation, takes ours; may be null
 };
 
 class Runtime {
@@ -39,12 +41,17 @@ class Runtime {
   const model::Hparams& hparams() const { return hparams_; }
   uint64_t weight_bytes() const { return weights_->bytes(); }
   uint32_t load_ms() const { return load_ms_; }
+  uint32_t weights_ms() const { return weights_ms_; }         // of load_ms
+  bool mapped_weights() const { return mapped_weights_; }     // those of an earlier generation
 
   // One step of computing nothing of consequence, so that the first request does not pay for first touches.
   absl::Status WarmUp();
 
  private:
   Runtime() = default;
+  // Maps the weights the keeper holds, if they are this model's; lets go of them otherwise.
+  void MapKeptWeights(const model::TensorPlan& tensors, Keeper& keeper);
+  void Record(const sched::SchedulerConfig& config, const WorkerConfig& worker, Keeper& keeper);
 
   std::unique_ptr<kernels::Ops> ops_;
   std::unique_ptr<model::GgufFile> file_;
@@ -54,7 +61,8 @@ class Runtime {
   std::shared_ptr<const model::WeightStore> weights_;
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::unique_ptr<exec::Executor> executor_;
-  uint32_t load_ms_ = 0;
+  uint32_t load_ms_ = 0, weights_ms_ = 0;
+  bool mapped_weights_ = false;
 };
 
 // The exit code a failed Build means: which payload it carries decides between 64 (configuration), 65 (model), 69 (environment).

@@ -51,8 +51,8 @@ proto::FindingReport::Severity SeverityOnWire(Severity s) { return static_cast<p
 
 }  // namespace
 
-Worker::Worker(const WorkerConfig& config, Inbox* inbox, StepPulse* pulse, SupervisorLink* link, Lifeline* lifeline)
-    : config_(config), inbox_(inbox), pulse_(pulse), link_(link), lifeline_(lifeline) {}
+Worker::Worker(const WorkerConfig& config, Inbox* inbox, StepPulse* pulse, SupervisorLink* link, Lifeline* lifeline, Keeper* keeper)
+    : config_(config), inbox_(inbox), pulse_(pulse), link_(link), lifeline_(lifeline), keeper_(keeper) {}
 
 int Worker::Run() {
   if (const int code = Load(); code != 0) return code;
@@ -77,6 +77,7 @@ int Worker::Load() {
     // Refused, asked to stop or cut off: nothing of a half-loaded model is worth keeping.
     return TakeInbound();
   };
+  events.keeper = keeper_;
   auto built = Runtime::Build(config_, events, this);
   if (!built.ok()) {
     if (exit_code_ != 0 || stopping_) return exit_code_;
@@ -91,6 +92,10 @@ int Worker::Load() {
     return code;
   }
   runtime_ = *std::move(built);
+  runtime_->executor().SetProgress([this] {
+    pulse_->Touch();
+    FaultPoint("worker.layer");
+  });
   if (FaultPoint("worker.warm")) return static_cast<int>(ExitCode::kDevice);
 
   proto::WorkerMessage message;
@@ -106,6 +111,8 @@ int Worker::Load() {
   ready->set_backend(runtime_->ops().Describe());
   ready->set_weight_bytes(runtime_->weight_bytes());
   ready->set_load_ms(runtime_->load_ms());
+  ready->set_mapped_weights(runtime_->mapped_weights());
+  ready->set_weights_ms(runtime_->weights_ms());
   proto::StepReport status;
   FillStatus(&status);
   ready->mutable_pools()->Swap(status.mutable_pools());
@@ -120,6 +127,7 @@ int Worker::Load() {
 int Worker::Serve() {
   for (;;) {
     if (!TakeInbound()) return exit_code_;
+    if (FaultPoint("worker.loop")) return static_cast<int>(ExitCode::kDevice);
     ApplyPageMoves();
     const sched::StepPlan* plan = runtime_->scheduler().Plan();
     if (plan != nullptr) {
@@ -281,6 +289,7 @@ void Worker::Step(const sched::StepPlan& plan) {
   for (const std::string& failure : result.failures) LogWarn({{"step", step_}}, "{}", failure);
   CollectLogprobs(result);
   runtime_->scheduler().Apply(result.result);
+  if (FaultPoint("worker.finding")) Report({Severity::kStructural, "fault_point", fmt::format("fault point worker.finding at step {}", step_)});
   pulse_->End(step_, static_cast<uint32_t>(mean_step_us_));
   proto::StepReport report;
   FillEvents(&report);

@@ -17,7 +17,7 @@ namespace holdfast::worker {
 
 class Worker final : public FindingSink {
  public:
-  Worker(const WorkerConfig& config, Inbox* inbox, StepPulse* pulse, SupervisorLink* link, Lifeline* lifeline);
+  Worker(const WorkerConfig& config, Inbox* inbox, StepPulse* pulse, SupervisorLink* link, Lifeline* lifeline, Keeper* keeper);
 
   // Loads, serves until told to stop, and returns the exit code.
   int Run();
@@ -57,6 +57,7 @@ class Worker final : public FindingSink {
   StepPulse* const pulse_;
   SupervisorLink* const link_;
   Lifeline* const lifeline_;
+  Keeper* const keeper_;
   std::unique_ptr<Runtime> runtime_;
   exec::SamplingTable sampling_;
   absl::flat_hash_map<RequestId, Live> live_;

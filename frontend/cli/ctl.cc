@@ -89,6 +89,10 @@ int CtlStatus(const CtlOptions& options) {
     fmt::print("rank {:<8}pid {}, {}, generation {}, {:.1f} MiB resident\n", r.rank(), r.pid(), r.state(), r.generation(),
                static_cast<double>(r.resident_bytes()) / (1 << 20));
   }
+  if (reply.weight_bytes() > 0) {
+    fmt::print("weights      {} MiB {} in {} ms, ready after {} ms\n", reply.weight_bytes() >> 20, reply.mapped_weights() ? "mapped" : "loaded",
+               reply.weights_ms(), reply.load_ms());
+  }
   if (reply.steps() > 0) fmt::print("steps        {}, mean {:.2f} ms\n", reply.steps(), reply.mean_step_us() / 1000.0);
   PrintPools(reply.pools());
   const auto& c = reply.cache();

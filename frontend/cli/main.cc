@@ -1,4 +1,4 @@
-// The `holdfast` tool: serve, chat, ctl, bench. It starts and asks the others and knows nothing itself.
+// The `holdfast` tool: serve, chat, ctl, bench, replay. It starts and asks the others and knows nothing itself.
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -128,19 +128,23 @@ int Main(int argc, char** argv) {
   c->add_option("--max-tokens", chat.max_tokens, "Longest answer")->capture_default_str();
   c->add_option("--temperature", chat.temperature, "0 = greedy (default: the server's)");
   c->callback([&] { status = Chat(chat); });
-  auto* bench = app.add_subcommand("bench", "Measure prefill and decode of a model beside this machine's limits");
-  bench->prefix_command();
-  bench->callback([&] {
-    // The worker owns model and kernels; it does the measuring.
-    std::vector<std::string> args{OwnFolder() + "/holdfast-worker", "bench"};
-    for (const auto& a : bench->remaining()) args.push_back(a);
-    std::vector<char*> raw;
-    for (auto& a : args) raw.push_back(a.data());
-    raw.push_back(nullptr);
-    ::execv(raw[0], raw.data());
-    fmt::print(stderr, "holdfast: cannot run {}: {}\n", args[0], std::strerror(errno));
-    status = 127;
-  });
+  // The worker owns model, scheduler and kernels; it does what these ask.
+  const auto worker = [&](const char* name, const char* help) {
+    auto* sub = app.add_subcommand(name, help);
+    sub->prefix_command();
+    sub->callback([&status, sub, name] {
+      std::vector<std::string> args{OwnFolder() + "/holdfast-worker", name};
+      for (const auto& a : sub->remaining()) args.push_back(a);
+      std::vector<char*> raw;
+      for (auto& a : args) raw.push_back(a.data());
+      raw.push_back(nullptr);
+      ::execv(raw[0], raw.data());
+      fmt::print(stderr, "holdfast: cannot run {}: {}\n", args[0], std::strerror(errno));
+      status = 127;
+    });
+  };
+  worker("bench", "Measure prefill and decode of a model beside this machine's limits");
+  worker("replay", "Re-run scheduler and page ledger from an incident bundle, without a model, and compare digests");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
