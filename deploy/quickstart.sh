@@ -60,8 +60,9 @@ if [ "$model" = tiny ]; then
 fi
 
 # The curl line appears once the real port is known; serve prints `ready URL` on stdout when the model answers.
-# A process substitution, not a coproc: its descriptor stays when serve ends at once. Ctrl-C reaches serve once, as our TERM.
-exec {serve_out}< <(trap '' INT; exec "$bin/holdfast" serve --model "$file" --port "$port" "${name[@]}" "${extra[@]}")
+# A process substitution, not a coproc: its descriptor stays when serve ends at once. setsid: Ctrl-C reaches serve once, as
+# our TERM; twice would mean "at once, without draining".
+exec {serve_out}< <(exec setsid "$bin/holdfast" serve --model "$file" --port "$port" "${name[@]}" "${extra[@]}")
 serve_pid=$!
 stopping=0
 trap 'stopping=1; kill -TERM "$serve_pid" 2>/dev/null' INT TERM HUP
