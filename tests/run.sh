@@ -24,13 +24,15 @@ if HOLDFAST_SMOLLM2=$(fetch_smollm2); then export HOLDFAST_SMOLLM2; else say "Sm
 say "running the tests"
 export HOLDFAST_PYTHON=$PWD/$venv/bin/python
 cd build/release
+mkdir -p Testing
 status=0
-ctest --output-on-failure --no-tests=error -j "${CTEST_JOBS:-2}" "$@" || status=$?
-# What was skipped is said at the end with its reason: a test that did not run is no test that passed.
+ctest --output-on-failure --no-tests=error -j "${CTEST_JOBS:-2}" "$@" | tee Testing/last_run.txt || status=$?
+# What was skipped is said with its reason: a test that did not run is no test that passed. The closing line is ctest's verdict again.
 if skipped=$(grep -aohE '(SKIP: |SKIPPED \[|skipped: |half is skipped).*' Testing/Temporary/LastTest.log | sort | uniq -c); then
   say "skipped, with the reasons (count first)"
   printf '%s\n' "$skipped" >&2
 else
   say "nothing was skipped"
 fi
+grep -a 'tests passed' Testing/last_run.txt || true
 exit "$status"
