@@ -115,6 +115,13 @@ std::string Api::ModelId() const {
   return model ? model->name() : std::string();
 }
 
+uint32_t Api::MostChoices() const {
+  const proto::Limits& limits = context_.state.lease().limits();
+  if (limits.max_queue() == 0) return options_.max_choices;  // not known
+  // More are refused even by an idle engine: "try again" would be a lie.
+  return static_cast<uint32_t>(std::min<uint64_t>(options_.max_choices, uint64_t{limits.max_running()} + limits.max_queue()));
+}
+
 RequestContext Api::MakeContext() const {
   const auto model = context_.state.model();
   RequestContext context;
@@ -129,7 +136,7 @@ RequestContext Api::MakeContext() const {
     context.defaults.min_p = defaults.min_p.value_or(context.defaults.min_p);
   }
   context.strict_model = options_.strict_model;
-  context.max_n = context.max_prompts = options_.max_choices;
+  context.max_n = context.max_prompts = MostChoices();
   return context;
 }
 
@@ -176,11 +183,9 @@ void Api::Begin(Route route, const Exchange& exchange, std::variant<ValidRequest
   if (const auto* error = std::get_if<ApiError>(&parsed)) return exchange->Send(ErrorResponse(*error));
   ValidRequest& request = std::get<ValidRequest>(parsed);
   const uint32_t choices = request.n * (route == Route::kChat ? 1 : static_cast<uint32_t>(request.prompts.size()));
-  if (choices > options_.max_choices) {
+  if (const uint32_t most = MostChoices(); choices > most) {
     return exchange->Send(ErrorResponse(Refused(
-        fmt::format("{} prompts times n = {} are {} choices; at most {} in a request", request.prompts.size(), request.n, choices,
-                    options_.max_choices),
-        "n")));
+        fmt::format("{} prompts times n = {} are {} choices; at most {} in a request", request.prompts.size(), request.n, choices, most), "n")));
   }
   ResponseHead head = MakeHead(request);
   std::unique_ptr<GenerationSink> sink = request.stream ? MakeStreamSink(exchange, std::move(head), choices, request.include_usage)

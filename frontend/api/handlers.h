@@ -55,6 +55,8 @@ class Api final {
 
   void Generate(Route route, const Exchange& exchange);
   void Begin(Route route, const Exchange& exchange, std::variant<ValidRequest, ApiError> parsed);
+  // n x prompts that a request may have: the option's, and what the engine holds at once.
+  uint32_t MostChoices() const;
   // What the model allows and defaults to, for a parser on any thread.
   RequestContext MakeContext() const;
   void Models(const Exchange& exchange) const;

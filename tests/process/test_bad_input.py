@@ -119,3 +119,15 @@ def test_a_model_that_breaks_after_the_start_is_no_restart_loop(tmp_path):
         # serve gives up with the model's exit code: a person sees the reason at once.
         assert s.process.poll() == MODEL, s.stderr()[-1500:]
         assert "GGUF" in s.stderr() or "gguf" in s.stderr()
+
+
+def test_more_choices_than_the_server_ever_holds_is_no_429():
+    """Such a request cannot be admitted by an idle server either: 429 would have SDKs try again for ever."""
+    with Server(model_file("random-gemma4"), "--max-running-requests", 2, "--max-queue", 4) as s:
+        assert s.chat("x", n=4, max_tokens=2).status == 200
+        r = s.chat("x", n=7, max_tokens=2)
+        assert r.status == 400 and r.json["error"]["param"] == "n", r.body
+        r = s.post("/v1/completions", {"prompt": ["a", "b"], "n": 4, "max_tokens": 2})
+        assert r.status == 400 and "8 choices" in r.json["error"]["message"], r.body
+        r = s.post("/v1/completions", {"prompt": ["a"] * 7, "max_tokens": 2})
+        assert r.status == 400 and r.json["error"]["param"] == "prompt", r.body
