@@ -1,7 +1,7 @@
 #pragma once
 // Products with AMX int8 tiles, for many rows: included by isa_gemm.cc in the set that has them. A block of 32 is one tile product of up
 // to 16 activation rows with 16 weight rows, an exact integer; scales and sums follow in f32 in the order of the other tiles, so the bits
-// are those of the VNNI path.
+// are those of the VNNI path. (lint: needs-isa-flags)
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weight_formats.h"
 
