@@ -51,7 +51,7 @@ int Main(int argc, char** argv) {
   UniqueFd signals = BlockSignals({SIGTERM, SIGINT, SIGCHLD});
   Supervisor supervisor(*std::move(config), *std::move(dir), std::move(signals), SystemdNotify::FromEnvironment(), Clock::Real());
   if (const absl::Status status = supervisor.Start(); !status.ok()) return Die(ExitCode::kEnvironment, std::string(status.message()));
-  return supervisor.Run();
+  LeaveProcess(supervisor.Run());
 }
 
 }  // namespace

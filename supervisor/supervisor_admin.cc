@@ -194,6 +194,9 @@ void Supervisor::AnswerResize(const proto::ResizeCacheRequest& request, std::sha
   if (request.cancel() && (last_resize_.operation() == 0 || last_resize_.state() != proto::ResizeReport::RUNNING)) {
     return outlet->Fail(9, "no resize is running");
   }
+  if (!request.cancel() && last_resize_.operation() != 0 && last_resize_.state() == proto::ResizeReport::RUNNING) {
+    return outlet->Fail(9, fmt::format("resize {} is still running: wait for it or cancel it", last_resize_.operation()));
+  }
   proto::Command command;
   proto::Resize* resize = command.mutable_resize();
   resize->set_operation(request.cancel() ? last_resize_.operation() : ++resize_operation_);

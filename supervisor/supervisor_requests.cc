@@ -258,6 +258,10 @@ void Supervisor::LoseRequests(const std::optional<Loss>& loss) {
   NoteLoad();
   for (PendingResize& p : resizes_) p.outlet->Fail(14, "the worker group was lost during the resize");
   resizes_.clear();
+  if (last_resize_.operation() != 0 && last_resize_.state() == proto::ResizeReport::RUNNING) {
+    last_resize_.set_state(proto::ResizeReport::CANCELLED);
+    last_resize_.set_message("the worker group was lost; the next one starts with its configured pools");
+  }
 }
 
 void Supervisor::NoteLoad() {

@@ -100,7 +100,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   sc.max_running = config.max_running;
   sc.prefill_chunk = config.prefill_chunk;
   sc.max_seq_len = r->cache_plan_.max_seq_len;
-  sc.max_waiting = config.max_queue;
+  // The supervisor's admission lets running + queue in, and all of them may arrive before the next plan moves one to running.
+  sc.max_waiting = config.max_queue + config.max_running;
   sc.overlap_depth = 0;
   sc.prefix_cache = config.prefix_cache;
   sc.audit_period = config.audit_period;

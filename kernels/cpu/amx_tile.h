@@ -1,4 +1,5 @@
 #pragma once
+// lint: needs-isa-flags (compiled only as part of isa_gemm.cc with the flags of its set)
 // Products with AMX int8 tiles, for many rows: included by isa_gemm.cc in the set that has them. A block of 32 is one tile product of up
 // to 16 activation rows with 16 weight rows, an exact integer; scales and sums follow in f32 in the order of the other tiles, so the bits
 // are those of the VNNI path. (lint: needs-isa-flags)
