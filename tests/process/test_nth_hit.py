@@ -18,7 +18,7 @@ ENDLESS = {"worker.loop", "supervisor.loop", "frontend.statement"}
 POINTS = {
     "worker.start": "abort", "worker.load": "abort", "worker.load.progress": "abort", "model.pack": "abort", "worker.warm": "abort", "worker.loop": "abort",
     "worker.step": "abort", "exec.step": "fail", "exec.sample": "abort", "worker.step.sent": "abort",
-    "worker.finding": "fail", "worker.map": "fail",
+    "worker.finding": "fail", "worker.map": "fail", "worker.layer": "abort",
     "supervisor.loop": "abort", "supervisor.spawn": "abort", "supervisor.incident": "abort", "frontend.statement": "abort",
 }
 # Points that are only passed after a loss: this one is caused first.
