@@ -193,6 +193,7 @@ void Supervisor::RouteEvents(proto::StepReport& step) {
         recovery_ = now - *lost_at_;
         lost_at_.reset();
         metrics_.SetRecovery(recovery_);
+        publish_ = true;
       }
     }
     event.set_request_id(entry->client_id);
