@@ -50,7 +50,8 @@ def test_death_before_serving_is_followed_by_a_generation_that_serves(text, caus
         assert restarts(s) == 1
         found = incidents(s)
         assert len(found) == 1 and found[0]["cause"] == cause, found
-        assert not phase or found[0]["phase"] == phase, found
+        # A worker that dies within a millisecond of its Hello may take the Hello along: then nobody knows more than that it was spawned.
+        assert not phase or found[0]["phase"] in (phase, "spawning"), found
         bundle = pathlib.Path(found[0]["path"])
         assert json.loads((bundle / "incident.json").read_text())["cause"] == cause
         assert s.chat("<S03>", max_tokens=4).json["choices"][0]["message"]["content"] == story(4)
@@ -77,8 +78,8 @@ def test_each_way_to_be_lost_under_load_costs_a_pause_and_no_token(text, causes)
         assert restarts(s) == 1
         found = incidents(s)
         assert found[0]["cause"] in causes and found[0]["phase"] == "serving", found
-        recovery = json.loads(s.get("/health").body).get("last_loss_to_first_token_ms", 0)
-        assert recovery > 0
+        # The statement that carries it is at most a lease period away.
+        wait_for(lambda: json.loads(s.get("/health").body).get("last_loss_to_first_token_ms", 0) > 0, 3, "the time to the first resumed token")
         s.idle()
 
 
@@ -254,7 +255,7 @@ def test_poison_that_advances_a_little_each_life_is_found_out():
         client = Client(s, "<S03>", max_tokens=200).wait(60)
         assert isinstance(client.error, dict) and client.error["code"] == "request_quarantined", client.error
         assert story(200).startswith(client.text) and client.text
-        assert restarts(s) == 5
+        wait_for(lambda: restarts(s) == 5, 10, "the generation after the last loss")
         healthy(s)
         again = s.chat("<S03>", max_tokens=200)
         assert again.status == 500 and again.json["error"]["code"] == "request_quarantined"
