@@ -173,8 +173,12 @@ int Bench(int argc, const char* const* argv) {
   rest.push_back(running.c_str());
   std::string help;
   auto config = ParseWorkerConfig(static_cast<int>(rest.size()), rest.data(), &help);
+  if (!config.ok() && !help.empty()) {
+    fmt::print("holdfast bench: --prompt N, --generate N, --requests N,N,..., --repeat N, --json, and the worker's flags:\n{}", help);
+    return 0;
+  }
   if (!config.ok()) {
-    fmt::print(stderr, "holdfast bench: {}\n", help.empty() ? std::string(config.status().message()) : help);
+    fmt::print(stderr, "holdfast bench: {}\n", std::string(config.status().message()));
     return static_cast<int>(ExitCode::kConfig);
   }
   SetLogLevel(LogLevel::kWarn);

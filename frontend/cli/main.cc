@@ -132,6 +132,7 @@ int Main(int argc, char** argv) {
   const auto worker = [&](const char* name, const char* help) {
     auto* sub = app.add_subcommand(name, help);
     sub->prefix_command();
+    sub->set_help_flag();  // --help is the worker's to answer
     sub->callback([&status, sub, name] {
       std::vector<std::string> args{OwnFolder() + "/holdfast-worker", name};
       for (const auto& a : sub->remaining()) args.push_back(a);

@@ -150,8 +150,10 @@ class WeightStore::Packer {
     for (int i = 0; i < threads; ++i) pool.emplace_back([this] { Work(); });
     {
       std::unique_lock lock(mutex_);
-      while (running_ > 0) {
+      // At least once, also when the packers were done before this thread came here: the caller hears the end, and may still refuse it.
+      for (bool over = false; !over;) {
         done_cv_.wait_for(lock, std::chrono::milliseconds(50), [this] { return running_ == 0; });
+        over = running_ == 0;
         if (!options_.progress) continue;
         lock.unlock();
         if (!options_.progress({"repacking", done_.load(), layout_.source_total}) && !stop_.exchange(true)) cancelled_ = true;
