@@ -4,6 +4,7 @@ condition, never measurements."""
 import json
 import os
 import pathlib
+import re
 import resource
 import select
 import shutil
@@ -69,7 +70,7 @@ def test_death_before_serving_is_followed_by_a_generation_that_serves(text, caus
     ("worker.step.sent:hang:20", ["hang"]),
 ])
 def test_each_way_to_be_lost_under_load_costs_a_pause_and_no_token(text, causes):
-    with Server(model_file("script"), *quick_supervisor(), env=fault(text)) as s:
+    with Server(model_file("script"), *quick_supervisor(), env=fault(text + ",exec.step:sleep=10:1+")) as s:  # slow enough for all three to be there
         clients = [Client(s, "<S03>", max_tokens=60 + i) for i in range(3)]
         for i, c in enumerate(clients):
             c.wait(60)
@@ -131,18 +132,19 @@ def test_a_sequence_that_fails_in_the_sampler_is_contained():
 
 
 def test_a_slow_load_with_progress_is_waited_for_and_shown():
-    env = fault("worker.load.progress:sleep=400:1+", first=False)
-    with Server(model_file("random-gemma4"), *quick_supervisor(load=1.5), env=env, wait=False) as s:
-        url = wait_for(lambda: next((line for line in s.stderr().splitlines() if "loading" in line), None), 20, "serve tells of the load")
-        assert url
+    env = fault("model.pack:sleep=250:1+", first=False)  # each tensor
+    with Server(model_file("random-gemma4"), "--threads", 1, *quick_supervisor(load=1.5), env=env, wait=False) as s:
         s.wait_ready(60)
+        took, = re.findall(r'"load_ms":(\d+)', s.stderr())
+        assert int(took) > 1500, "the load was not slow enough to say anything"
         assert restarts(s) == 0, "a load that moves was taken for dead"
+        assert re.search(r"^holdfast: loading.* \d+ %", s.stderr(), re.M), "serve shows how far it is"
 
 
 def test_health_is_503_while_loading_with_progress():
     port = harness.free_port()
-    env = fault("worker.load.progress:sleep=300:1+", first=False)
-    with Server(model_file("random-gemma4"), env=env, wait=False, port=port) as s:
+    env = fault("model.pack:sleep=100:1+", first=False)
+    with Server(model_file("random-gemma4"), "--threads", 1, env=env, wait=False, port=port) as s:
         s.host, s.port = "127.0.0.1", port
         seen = []
 
@@ -341,8 +343,8 @@ def test_a_low_limit_of_memory_ends_with_a_word_and_is_no_loop(megabytes):
         out, words = p.communicate(timeout=30)
         assert out.startswith(b"ready"), words[-1000:]  # it fits on this machine
     else:
-        # 1: the gRPC library aborts where it gets no thread, and serve gives up after some tries.
-        assert p.returncode in (69, 1) and words.strip(), (p.returncode, words[-1000:])
+        # 64: the pool that fits is too small for the flags. 1: gRPC aborts where it gets no thread, and serve gives up after some tries.
+        assert p.returncode in (64, 69, 1) and words.strip(), (p.returncode, words[-1000:])
 
 
 CYCLES = 300 if os.environ.get("HOLDFAST_LONG") else 30

@@ -76,7 +76,7 @@ def test_ready_comes_when_it_serves_and_not_before():
 
 
 def test_each_progress_of_a_load_asks_for_more_time():
-    with Manager("--load-timeout", 30, fault="worker.load:sleep=1200:1") as m:  # an extension a second at most
+    with Manager("--load-timeout", 30, "--threads", 1, fault="model.pack:sleep=250:1+") as m:  # at most one request a second is sent  # an extension a second at most
         m.wait_heard("READY=1")
         asked = [int(x) for x in re.findall(r"EXTEND_TIMEOUT_USEC=(\d+)", "\n".join(m.heard[:m.first("READY=1")]))]
         assert len(asked) >= 2, "attached, and progress"
