@@ -19,11 +19,14 @@ ALLOWED = {
     "worker/sched": ["proto/base", "worker/kv"],
     "worker/model": ["proto", "kernels"],
     "worker/exec": ["proto", "kernels", "worker/model", "worker/sched/step.h", "worker/kv/units.h"],
+    "worker/constrain": ["proto/base"],
     "worker/link": ["proto"],
     "worker/tp": ["proto", "kernels"],
     "worker": ["proto", "kernels", "worker"],
     "supervisor": ["proto"],
     "frontend/text": ["proto"],
+    "frontend/grammar": ["proto", "frontend/text"],
+    "frontend/tools": ["proto", "frontend/text", "frontend/grammar"],
     "frontend/http": ["proto"],
     "frontend/api": ["proto", "frontend"],
     "frontend/cli": ["proto", "frontend/text"],
@@ -32,7 +35,7 @@ ALLOWED = {
 # gRPC, Asio, Beast and RapidJSON stay in .cc files and in headers that only .cc files include.
 HEAVY = re.compile(r"#include\s*<(grpcpp/|grpc/|boost/asio|boost/beast|rapidjson/)")
 # PURE: no clock, socket, thread, syscall, gRPC or CUDA.
-PURE = ["worker/kv/", "worker/sched/"] + [f"supervisor/{n}." for n in ("group_machine", "restart_policy", "liveness", "sequencer", "request_table", "admission")]
+PURE = ["worker/kv/", "worker/sched/", "worker/constrain/"] + [f"supervisor/{n}." for n in ("group_machine", "restart_policy", "liveness", "sequencer", "request_table", "admission")]
 IMPURE = re.compile(r"#include\s*<(thread|mutex|condition_variable|future|random|ctime|sys/[a-z_]+\.h|unistd\.h|fcntl\.h|poll\.h|grpcpp/|boost/asio)|"
                     r"\b(steady_clock|system_clock)::now|\bClock::Real\(|\bstd::random_device|\brand\(\)|\btime\(nullptr\)")
 BANNED = [
