@@ -26,6 +26,15 @@ def test_units_pass_verify_without_a_word(unit, tmp_path):
     assert r.returncode == 0 and r.stderr.strip() == "" and r.stdout.strip() == "", r.stderr + r.stdout
 
 
+@pytest.mark.parametrize("unit", UNITS)
+def test_units_are_closed_to_the_outside(unit):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed: the hardening of the units is not rated here")
+    r = subprocess.run(["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=25", str((DEPLOY / "systemd" / unit).resolve())],
+                       capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0, r.stdout[-3000:] + r.stderr  # an exposure above 2.5 of 10
+
+
 def settings(unit):
     out = {}
     for line in (DEPLOY / "systemd" / unit).read_text().splitlines():
@@ -117,6 +126,7 @@ def test_package_installs_into_a_scratch_root(tmp_path, monkeypatch):
     for path in ["usr/bin/holdfast", "usr/bin/holdfast-supervisor", "usr/bin/holdfast-frontend", "usr/bin/holdfast-worker", "etc/holdfast/holdfast.env",
                  "usr/lib/systemd/system/holdfast-supervisor.service", "usr/lib/systemd/system/holdfast-frontend@.service",
                  "usr/lib/sysusers.d/holdfast.conf", "usr/lib/tmpfiles.d/holdfast.conf", "usr/share/doc/holdfast/operations.md",
+                 "usr/share/doc/holdfast/api.md", "usr/share/doc/holdfast/restart.md",
                  "usr/share/doc/holdfast/examples/grafana/holdfast.json"]:
         assert (root / path).is_file(), path
     strays = [str(p.relative_to(root)) for p in root.rglob("*") if p.is_file() and p.relative_to(root).parts[0] not in ("usr", "etc")]

@@ -130,7 +130,7 @@ TEST_CASE("a row's product has the same bits alone, in any batch, and at any thr
 TEST_CASE("AMX tiles give the bits of the VNNI tiles") {
   const auto isas = AvailableIsas();
   if (std::find(isas.begin(), isas.end(), "avx512amx") == isas.end()) {
-    WARN("skipped: this machine has no AMX");
+    WARN("SKIP: this machine has no AMX");
     return;
   }
   const auto vnni = Cpu("avx512vnni", 1), amx = Cpu("avx512amx", 2);
