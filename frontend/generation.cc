@@ -97,7 +97,7 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
   // Text pool.
   static absl::StatusOr<std::vector<PreparedPrompt>> Prepare(const ValidRequest& request, const ModelView& view, int64_t now) {
     std::vector<PreparedPrompt> out;
-    if (request.route == Route::kChat) {
+    if (request.is_conversation()) {
       HF_ASSIGN_OR_RETURN(PreparedPrompt prompt, view.EncodeChat(request, now));
       out.push_back(std::move(prompt));
     }
@@ -121,7 +121,7 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
 
   void OnPrepared(absl::StatusOr<std::vector<PreparedPrompt>> prepared) {
     if (done_) return;
-    const char* const param = request_->route == Route::kChat ? "messages" : "prompt";
+    const std::string& param = request_->input_param;
     if (!prepared.ok()) return End(Refused(std::string(MessageOf(prepared.status())), param));
     const uint32_t context = state_.lease().limits().max_seq_len() ? state_.lease().limits().max_seq_len() : view_->context_length();
     const uint64_t pool = state_.lease().limits().max_request_tokens();
@@ -310,7 +310,7 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     Settled();
     any_length_ |= reason == FinishReason::kLength;
     spoke_ = loop_.Now();
-    sink_->OnFinish(index, reason);
+    sink_->OnFinish(index, {reason, ""});
     if (done_ || !std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.finished; })) return;
     Usage usage;
     for (const PromptState& prompt : prompts_) {
@@ -329,7 +329,7 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     const bool passing = error.kind() == proto::EngineError::UNAVAILABLE || error.kind() == proto::EngineError::DRAINING ||
                          error.kind() == proto::EngineError::OVERLOADED;
     if (passing && (choice.accepted || choice.recovering)) return Lose(index);
-    End(FromEngine(error, prompts_[choice.prompt].prompt.tokens.size(), request_->route == Route::kChat ? "messages" : "prompt"));
+    End(FromEngine(error, prompts_[choice.prompt].prompt.tokens.size(), request_->input_param));
   }
 
   void Lose(uint32_t index) {

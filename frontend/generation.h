@@ -25,7 +25,15 @@ namespace holdfast::api {
 
 class FrontendMetrics;
 
-enum class FinishReason : uint8_t { kStop, kLength };
+// kStop: the model ended its answer, or a stop string did. kLength: max_tokens or the context's end, also within a call. kToolCalls: the
+// answer ended after at least one call (never kStop then).
+enum class FinishReason : uint8_t { kStop, kLength, kToolCalls };
+
+// How a choice ended. `stop`: the stop string that ended it, as the request wrote it; "" when none did.
+struct ChoiceEnd {
+  FinishReason reason = FinishReason::kStop;
+  std::string stop;
+};
 
 // A token as logprobs report it. `bytes` is its part of the text (a stop string may have cut it).
 struct TokenInfo {
@@ -39,16 +47,31 @@ struct TokenInfo {
   uint32_t text_offset = 0;                // code points before it in the choice's text (echoed prompt included)
 };
 
+// A part of a tool call. The fragments of `arguments` with one index, joined, are the text of one JSON object ("{}" when the model gave no
+// arguments); only a call that never became complete may end earlier (max_tokens, or output that breaks off).
+struct ToolCallDelta {
+  uint32_t index = 0;                      // of the call within its choice, from 0; calls do not interleave
+  std::string id, name;                    // both whole, with the first delta of a call and only there. "call_" + 24 letters and digits,
+                                           // unique over requests, the same after a resume
+  std::string arguments;
+  bool complete = false;                   // the call's last delta: its arguments are whole
+};
+
+// What is new in a choice. Within one delta the reasoning comes before the text and the text before the calls; what the model wrote in
+// another order comes as another delta, so that a sink that shows items in their order has it. Each call is named at most once in a delta.
 struct ChoiceDelta {
+  std::string reasoning;                   // valid UTF-8
   std::string text;                        // valid UTF-8; may be empty when there are only logprobs
-  std::vector<TokenInfo> logprobs;
-  bool empty() const { return text.empty() && logprobs.empty(); }
+  std::vector<TokenInfo> logprobs;         // of the tokens that made `text`
+  std::vector<ToolCallDelta> tool_calls;   // ascending by index
+  bool empty() const { return reasoning.empty() && text.empty() && logprobs.empty() && tool_calls.empty(); }
 };
 
 struct Usage {
   uint64_t prompt_tokens = 0;              // every prompt once, whatever n
   uint64_t completion_tokens = 0;          // generated, of all choices, end token included
   uint64_t cached_tokens = 0;              // of prompt_tokens, taken from the prefix cache
+  uint64_t reasoning_tokens = 0;           // of completion_tokens, those of thoughts
 };
 
 // Who hears of it. Calls come on the loop thread: OnDelta/OnFinish of choices interleave (one OnFinish a choice), then OnDone or, at any
@@ -57,7 +80,7 @@ class GenerationSink {
  public:
   virtual ~GenerationSink() = default;
   virtual void OnDelta(uint32_t choice, ChoiceDelta delta) = 0;
-  virtual void OnFinish(uint32_t choice, FinishReason reason) = 0;
+  virtual void OnFinish(uint32_t choice, const ChoiceEnd& end) = 0;
   virtual void OnDone(const Usage& usage) = 0;
   virtual void OnError(const ApiError& error) = 0;
   // The request was accepted and nothing was said for a while: a stream may send a comment.

@@ -72,7 +72,7 @@ ApiError Draining() {
   return error;
 }
 
-ApiError FromEngine(const proto::EngineError& error, uint64_t prompt_tokens, const char* param) {
+ApiError FromEngine(const proto::EngineError& error, uint64_t prompt_tokens, std::string param) {
   const std::string& message = error.message();
   const uint32_t retry = (error.retry_after_ms() + 999) / 1000;
   const auto or_else = [&](const char* text) { return message.empty() ? std::string(text) : message; };

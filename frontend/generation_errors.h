@@ -26,6 +26,6 @@ ApiError PromptTooLong(uint64_t prompt_tokens, uint64_t context, std::string par
 ApiError PromptBeyondCache(uint64_t prompt_tokens, uint64_t limit, std::string param);
 // 503: the server is going away.
 ApiError Draining();
-ApiError FromEngine(const proto::EngineError& error, uint64_t prompt_tokens, const char* param);
+ApiError FromEngine(const proto::EngineError& error, uint64_t prompt_tokens, std::string param);
 
 }  // namespace holdfast::api

@@ -144,7 +144,7 @@ absl::StatusOr<PreparedPrompt> ModelView::EncodeChat(const ValidRequest& request
   if (!template_) return absl::InvalidArgumentError(template_error_);
   text::RenderInput input;
   input.messages = request.messages;
-  input.tools = request.tools;
+  input.tools = request.template_tools;
   input.kwargs = request.template_kwargs;
   input.add_generation_prompt = request.add_generation_prompt;
   input.continue_final_message = request.continue_final_message;

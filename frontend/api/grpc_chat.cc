@@ -176,7 +176,7 @@ class UnarySink final : public GenerationSink {
     results_[choice].text += delta.text;
     std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(results_[choice].logprobs));
   }
-  void OnFinish(uint32_t choice, FinishReason reason) override { results_[choice].finish = reason; }
+  void OnFinish(uint32_t choice, const ChoiceEnd& end) override { results_[choice].finish = end.reason; }
   void OnDone(const Usage& usage) override {
     const std::lock_guard lock(link_->mutex);
     if (!link_->reactor) return;
@@ -204,9 +204,9 @@ class ChunkSink final : public GenerationSink {
     if (head_.logprobs) chunk.set_logprobs_json(LogprobsJson(head_, delta.logprobs));
     Send(std::move(chunk));
   }
-  void OnFinish(uint32_t choice, FinishReason reason) override {
+  void OnFinish(uint32_t choice, const ChoiceEnd& end) override {
     proto::ChatChunk chunk = NewChunk(head_, choice);
-    chunk.set_finish_reason(std::string(FinishReasonName(reason)));
+    chunk.set_finish_reason(std::string(FinishReasonName(end.reason)));
     Send(std::move(chunk));
   }
   void OnDone(const Usage& usage) override {

@@ -28,10 +28,14 @@ constexpr size_t kParsedOnLoop = 32 << 10;
 
 }  // namespace
 
-std::variant<ValidRequest, ApiError> ParseBody(Route route, std::string_view body, const RequestContext& context) {
+ParsedRequest ParseBody(const RequestMapper& parse, std::string_view body, const RequestContext& context) {
   const auto json = text::ParseJson(body);
   if (!json.ok()) return InvalidRequest("The body is not valid JSON: " + std::string(MessageOf(json.status())), "");
-  return route == Route::kChat ? ParseChatRequest(*json, context) : ParseCompletionsRequest(*json, context);
+  return parse(*json, context);
+}
+
+ParsedRequest ParseBody(Route route, std::string_view body, const RequestContext& context) {
+  return ParseBody(route == Route::kCompletions ? ParseCompletionsRequest : ParseChatRequest, body, context);
 }
 
 Api::Api(const GenerationContext& context, AdminClient& admin, ApiOptions options)
@@ -46,11 +50,18 @@ void Api::Install(Router* router) {
     entry.handler = std::move(handler);
     return entry;
   };
-  for (const auto& [path, route] : {std::pair{"/v1/chat/completions", Route::kChat}, std::pair{"/v1/completions", Route::kCompletions}}) {
-    RouteEntry entry = add("POST", path, Audience::kPublic, [this, route = route](const Exchange& exchange) { Generate(route, exchange); });
-    entry.generates = true;
-    router->Add(std::move(entry));
-  }
+  const auto openai = [](RequestMapper parse) {
+    GeneratingRoute route;
+    route.parse = std::move(parse);
+    route.sink = [](const Exchange& exchange, const ValidRequest& request, ResponseHead head) {
+      return request.stream ? MakeStreamSink(exchange, std::move(head), request.choices(), request.include_usage)
+                            : MakeBodySink(exchange, std::move(head), request.choices());
+    };
+    route.refuse = ErrorResponse;
+    return route;
+  };
+  AddGenerating(router, "/v1/chat/completions", openai(ParseChatRequest));
+  AddGenerating(router, "/v1/completions", openai(ParseCompletionsRequest));
   router->Add(add("GET", "/v1/models", Audience::kPublic, [this](const Exchange& exchange) { Models(exchange); }));
   RouteEntry model = add("GET", "/v1/models/{id}", Audience::kPublic, nullptr);
   model.handler = [this](const Exchange& exchange) {
@@ -140,7 +151,7 @@ RequestContext Api::MakeContext() const {
   return context;
 }
 
-std::variant<ValidRequest, ApiError> Api::Parse(Route route, std::string_view body) const { return ParseBody(route, body, MakeContext()); }
+ParsedRequest Api::Parse(Route route, std::string_view body) const { return ParseBody(route, body, MakeContext()); }
 
 ResponseHead Api::MakeHead(const ValidRequest& request) const {
   ResponseHead head;
@@ -162,34 +173,42 @@ std::shared_ptr<Generation> Api::Start(ValidRequest request, std::string trace_i
   return generation;
 }
 
-void Api::Generate(Route route, const Exchange& exchange) {
+void Api::AddGenerating(Router* router, std::string path, GeneratingRoute route) {
+  RouteEntry entry;
+  entry.method = "POST";
+  entry.path = std::move(path);
+  entry.audience = Audience::kPublic;
+  entry.generates = true;
+  entry.handler = [this, route = std::make_shared<const GeneratingRoute>(std::move(route))](const Exchange& exchange) { Generate(route, exchange); };
+  router->Add(std::move(entry));
+}
+
+void Api::Generate(const RoutePtr& route, const Exchange& exchange) {
   // The gate saw the headers some time ago: the body may have taken a while.
-  if (const auto error = RefuseNow()) return exchange->Send(ErrorResponse(*error));
+  if (const auto error = RefuseNow()) return exchange->Send(route->refuse(*error));
   const std::string& body = exchange->request().body;
-  if (body.size() <= kParsedOnLoop) return Begin(route, exchange, Parse(route, body));
+  if (body.size() <= kParsedOnLoop) return Begin(route, exchange, ParseBody(route->parse, body, MakeContext()));
   // The exchange travels to the pool and back: the last reference must not be dropped on a thread of the pool.
   auto work = [this, route, exchange, context = MakeContext(), loop = &context_.loop]() mutable {
-    auto parsed = std::make_shared<std::variant<ValidRequest, ApiError>>(ParseBody(route, exchange->request().body, context));
+    auto parsed = std::make_shared<ParsedRequest>(ParseBody(route->parse, exchange->request().body, context));
     loop->Post([this, route, exchange = std::move(exchange), parsed] {
       if (exchange->closed()) return;
-      if (const auto error = RefuseNow()) return exchange->Send(ErrorResponse(*error));
+      if (const auto error = RefuseNow()) return exchange->Send(route->refuse(*error));
       Begin(route, exchange, std::move(*parsed));
     });
   };
-  if (!context_.pool.Run(std::move(work))) exchange->Send(ErrorResponse(Overloaded("Too many large requests wait to be read", 1)));
+  if (!context_.pool.Run(std::move(work))) exchange->Send(route->refuse(Overloaded("Too many large requests wait to be read", 1)));
 }
 
-void Api::Begin(Route route, const Exchange& exchange, std::variant<ValidRequest, ApiError> parsed) {
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return exchange->Send(ErrorResponse(*error));
+void Api::Begin(const RoutePtr& route, const Exchange& exchange, ParsedRequest parsed) {
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return exchange->Send(route->refuse(*error));
   ValidRequest& request = std::get<ValidRequest>(parsed);
-  const uint32_t choices = request.n * (route == Route::kChat ? 1 : static_cast<uint32_t>(request.prompts.size()));
+  const uint32_t choices = request.choices();
   if (const uint32_t most = MostChoices(); choices > most) {
-    return exchange->Send(ErrorResponse(Refused(
-        fmt::format("{} prompts times n = {} are {} choices; at most {} in a request", request.prompts.size(), request.n, choices, most), "n")));
+    return exchange->Send(route->refuse(Refused(
+        fmt::format("{} prompts times n = {} are {} choices; at most {} in a request", choices / request.n, request.n, choices, most), "n")));
   }
-  ResponseHead head = MakeHead(request);
-  std::unique_ptr<GenerationSink> sink = request.stream ? MakeStreamSink(exchange, std::move(head), choices, request.include_usage)
-                                                        : MakeBodySink(exchange, std::move(head), choices);
+  std::unique_ptr<GenerationSink> sink = route->sink(exchange, request, MakeHead(request));
   const auto generation = Start(std::move(request), exchange->request().request_id, std::move(sink));
   exchange->OnClosed([weak = std::weak_ptr(generation)] {
     if (const auto alive = weak.lock()) alive->Cancel();

@@ -23,8 +23,22 @@ struct ApiOptions {
   uint32_t max_choices = 128;       // n x prompts
 };
 
+// What turns a body's JSON into a request, or says what is wrong with it. Any thread.
+using RequestMapper = std::function<ParsedRequest(const text::JsonValue& body, const RequestContext& context)>;
+
+// A route that generates is a mapper and a sink; what lies between is one for all.
+struct GeneratingRoute {
+  RequestMapper parse;
+  // Who answers the exchange (stream or body, as the request says). Loop thread; the request is gone afterwards.
+  std::function<std::unique_ptr<GenerationSink>(const std::shared_ptr<http::Exchange>& exchange, const ValidRequest& request, ResponseHead head)>
+      sink;
+  // An error before there is a sink, in the route's dialect.
+  std::function<http::Response(const ApiError&)> refuse;
+};
+
 // JSON text to a request. Any thread; the time is linear in the body.
-std::variant<ValidRequest, ApiError> ParseBody(Route route, std::string_view body, const RequestContext& context);
+ParsedRequest ParseBody(Route route, std::string_view body, const RequestContext& context);
+ParsedRequest ParseBody(const RequestMapper& parse, std::string_view body, const RequestContext& context);
 
 class Api final {
  public:
@@ -33,12 +47,16 @@ class Api final {
 
   // Adds every route. The Api outlives the router's listeners.
   void Install(Router* router);
+  // Adds POST `path`: the body is parsed (a large one on the pool), the request is started, and a client that goes away cancels it.
+  void AddGenerating(Router* router, std::string path, GeneratingRoute route);
 
   // What a request that needs the engine is refused with now, before its body is read; null = go on.
   std::unique_ptr<ApiError> RefuseNow() const;
 
   // Untrusted JSON text to a request, with the model's limits and defaults. Shared with gRPC.
-  std::variant<ValidRequest, ApiError> Parse(Route route, std::string_view body) const;
+  ParsedRequest Parse(Route route, std::string_view body) const;
+  // What the model allows and defaults to, for a parser on any thread.
+  RequestContext MakeContext() const;
   ResponseHead MakeHead(const ValidRequest& request) const;
   std::shared_ptr<Generation> Start(ValidRequest request, std::string trace_id, std::unique_ptr<GenerationSink> sink);
 
@@ -53,12 +71,12 @@ class Api final {
  private:
   using Exchange = std::shared_ptr<http::Exchange>;
 
-  void Generate(Route route, const Exchange& exchange);
-  void Begin(Route route, const Exchange& exchange, std::variant<ValidRequest, ApiError> parsed);
+  using RoutePtr = std::shared_ptr<const GeneratingRoute>;
+
+  void Generate(const RoutePtr& route, const Exchange& exchange);
+  void Begin(const RoutePtr& route, const Exchange& exchange, ParsedRequest parsed);
   // n x prompts that a request may have: the option's, and what the engine holds at once.
   uint32_t MostChoices() const;
-  // What the model allows and defaults to, for a parser on any thread.
-  RequestContext MakeContext() const;
   void Models(const Exchange& exchange) const;
   void OneModel(const Exchange& exchange, const std::string& id) const;
   void Tokenize(const Exchange& exchange);

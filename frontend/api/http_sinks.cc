@@ -17,7 +17,7 @@ class BodySink final : public GenerationSink {
     result.text += delta.text;
     std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(result.logprobs));
   }
-  void OnFinish(uint32_t choice, FinishReason reason) override { results_[choice].finish = reason; }
+  void OnFinish(uint32_t choice, const ChoiceEnd& end) override { results_[choice].finish = end.reason; }
   void OnDone(const Usage& usage) override {
     http::Response response;
     response.body = ResponseBody(head_, results_, usage);
@@ -41,9 +41,9 @@ class StreamSink final : public GenerationSink {
     Begin();
     exchange_->Write(SseEvent(DeltaChunk(head_, choice, delta)));
   }
-  void OnFinish(uint32_t choice, FinishReason reason) override {
+  void OnFinish(uint32_t choice, const ChoiceEnd& end) override {
     Begin();
-    exchange_->Write(SseEvent(FinishChunk(head_, choice, reason)));
+    exchange_->Write(SseEvent(FinishChunk(head_, choice, end.reason)));
   }
   void OnDone(const Usage& usage) override {
     std::string tail;

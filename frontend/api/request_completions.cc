@@ -61,6 +61,7 @@ ParsedRequest ParseCompletionsRequest(const JsonValue& body, const RequestContex
   if (!body.is_object()) return InvalidRequest(fmt::format("The body must be a JSON object, not {}", KindName(body)), "");
   ValidRequest out;
   out.route = Route::kCompletions;
+  out.input_param = "prompt";
   FieldReader in(body);
   ReadPrompt(&in, context, &out);
   ReadCommon(&in, context, &out);

@@ -127,14 +127,27 @@ std::string Chunk(const ResponseHead& head, uint32_t choice, const std::vector<T
 std::string NewResponseId(Route route) {
   static constexpr char kDigits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
   static std::atomic<uint64_t> counter{EntropySeed()};
-  std::string id = route == Route::kChat ? "chatcmpl-" : "cmpl-";
+  std::string id;
+  switch (route) {
+    case Route::kChat: id = "chatcmpl-"; break;
+    case Route::kCompletions: id = "cmpl-"; break;
+    case Route::kResponses: id = "resp_"; break;
+    case Route::kMessages: id = "msg_"; break;
+  }
   uint64_t a = Mix64(EntropySeed() ^ counter.fetch_add(1)), b = Mix64(a ^ EntropySeed());
   for (int i = 0; i < 12; ++i, a /= 36) id.push_back(kDigits[a % 36]);
   for (int i = 0; i < 12; ++i, b /= 36) id.push_back(kDigits[b % 36]);
   return id;
 }
 
-std::string_view FinishReasonName(FinishReason reason) { return reason == FinishReason::kStop ? "stop" : "length"; }
+std::string_view FinishReasonName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kToolCalls: return "tool_calls";
+  }
+  return "stop";
+}
 
 std::string ResponseBody(const ResponseHead& head, const std::vector<ChoiceResult>& choices, const Usage& usage) {
   const bool chat = head.route == Route::kChat;

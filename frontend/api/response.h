@@ -14,7 +14,7 @@ namespace holdfast::api {
 // What every chunk of an answer repeats.
 struct ResponseHead {
   Route route = Route::kChat;
-  std::string id;                    // "chatcmpl-..." or "cmpl-..."
+  std::string id;                    // "chatcmpl-...", "cmpl-...", "resp_..." or "msg_..."
   int64_t created = 0;               // unix seconds
   std::string model;
   std::string fingerprint;           // system_fingerprint

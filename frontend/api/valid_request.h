@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/grammar/response_format.h"
 #include "frontend/text/json_value.h"
+#include "frontend/tools/format.h"
 
 namespace holdfast::api {
 
@@ -27,10 +29,14 @@ struct Sampling {
   uint32_t top_logprobs = 0;
 };
 
-enum class Route : uint8_t { kChat, kCompletions };
+// Whose dialect the answer speaks. All but kCompletions are conversations: `messages` go through the chat template.
+enum class Route : uint8_t { kChat, kCompletions, kResponses, kMessages };
 
+// A request, whatever its dialect. Another route is another mapper from its JSON to this, and another GenerationSink for its answer; the
+// way between (template, tokens, constraint, engine, parsing of calls and thoughts, resume) is the same for all and reads only this.
 struct ValidRequest {
   Route route = Route::kChat;
+  std::string input_param = "messages";      // how errors call what the prompt is made of: "messages", "prompt", "input"
   std::string model;                         // the served id, not what the client wrote
   Sampling sampling;
   uint32_t n = 1;
@@ -43,9 +49,20 @@ struct ValidRequest {
   std::string cache_salt;
 
   // Chat: the messages exactly as they go to the template (role developer became system, null content became absent ...).
-  text::JsonValue messages;                  // array
-  text::JsonValue tools;                     // array or null
+  text::JsonValue messages;                  // array, in the form that api/request_messages.h describes
+  text::JsonValue template_tools;            // array of {"type":"function","function":{name,description,parameters}}, or null: none in the prompt
   text::JsonValue template_kwargs;           // object or null: chat_template_kwargs, enable_thinking, reasoning_effort
+  // Conversations: what may be called. `tools` is every tool of the request, in its order, with distinct names; with policy.mode kNone calls
+  // are not looked for, and the mapper leaves template_tools null as well. kRequired is enforced by the grammar of the model's format, and so
+  // are the schemas of strict tools in kAuto.
+  std::vector<tools::Tool> tools;
+  std::vector<std::string> tool_paths;       // of each tool's schema in the request, for errors: "tools[0].function.parameters"
+  tools::CallPolicy policy;
+  // What the text of an answer has to be; enforced while it is generated (a thought before it is free). With tools and kAuto the answer is
+  // either calls or such a text; with kRequired it has no effect, there being no text.
+  grammar::ResponseFormat response_format;
+  bool separate_reasoning = true;            // false: thoughts stay in the text, as the model wrote them
+  bool show_reasoning = true;                // false: thoughts are left out of the answer (they are counted)
   bool add_generation_prompt = true;
   bool continue_final_message = false;
 
@@ -57,6 +74,12 @@ struct ValidRequest {
   };
   std::vector<Prompt> prompts;
   bool echo = false;
+
+  // What the answer repeats of the request, for the route's own sink (/v1/responses: instructions, metadata, ...). Not read here.
+  text::JsonValue mirror;
+
+  bool is_conversation() const { return route != Route::kCompletions; }
+  uint32_t choices() const { return n * (is_conversation() ? 1 : static_cast<uint32_t>(prompts.size())); }
 };
 
 // An answer that is no 200. Serialised as {"error":{"message","type","param","code", ...extra}}.

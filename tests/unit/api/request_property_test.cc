@@ -67,7 +67,8 @@ void CheckPromises(const ParsedRequest& parsed, const RequestContext& context) {
   for (const auto& [id, bias] : r.sampling.logit_bias) RC_ASSERT(id < context.vocab_size && bias >= -100 && bias <= 100);
   RC_ASSERT(!r.include_usage || r.stream);
   RC_ASSERT(!(r.continue_final_message && r.add_generation_prompt));
-  RC_ASSERT(r.tools.is_null());
+  RC_ASSERT(r.tools.empty());
+  RC_ASSERT(r.template_tools.is_null());
   if (r.route == Route::kCompletions) {
     RC_ASSERT(!r.prompts.empty());
     for (const auto& p : r.prompts) {

@@ -173,7 +173,8 @@ TEST_CASE("A-11 ... A-19 tools are refused by name until they are built, their h
   for (const char* fine : {R"("tools":[])", R"("tools":null)", R"("tools":[],"tool_choice":"auto")", R"("tools":null,"tool_choice":"none")",
                            R"("tool_choice":null)", R"("parallel_tool_calls":false)", R"("functions":null)", R"("functions":[])",
                            R"("function_call":"none")", R"("function_call":"auto")"}) {
-    CHECK(Good(With(fine)).tools.is_null());
+    CHECK(Good(With(fine)).tools.empty());
+    CHECK(Good(With(fine)).template_tools.is_null());
   }
   const std::string tool = R"({"type":"function","function":{"name":"f"}})";
   std::string many = tool;
