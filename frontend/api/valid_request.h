@@ -55,9 +55,9 @@ struct ValidRequest {
   // Conversations: what may be called. `tools` is every tool of the request, in its order, with distinct names; with policy.mode kNone calls
   // are not looked for, and the mapper leaves template_tools null as well. kRequired is enforced by the grammar of the model's format, and so
   // are the schemas of strict tools in kAuto.
-  std::vector<tools::Tool> tools;
+  std::vector<::holdfast::tools::Tool> tools;
   std::vector<std::string> tool_paths;       // of each tool's schema in the request, for errors: "tools[0].function.parameters"
-  tools::CallPolicy policy;
+  ::holdfast::tools::CallPolicy policy;
   // What the text of an answer has to be; enforced while it is generated (a thought before it is free). With tools and kAuto the answer is
   // either calls or such a text; with kRequired it has no effect, there being no text.
   grammar::ResponseFormat response_format;

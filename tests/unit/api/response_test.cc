@@ -37,7 +37,7 @@ TEST_CASE("a chat body has every member that SDKs require") {
   ChoiceResult choice;
   choice.text = "say \"hi\"\n\xF0\x9F\x98\x80 data: [DONE]\n\n";
   choice.finish = FinishReason::kLength;
-  const auto body = Parse(ResponseBody(Head(Route::kChat), {choice}, {10, 3, 4}));
+  const auto body = Parse(ResponseBody(Head(Route::kChat), {choice}, {10, 3, 4, 0}));
   CHECK(body.Find("object")->AsString() == "chat.completion");
   CHECK(body.Find("model")->AsString() == "m/\"x\"");
   const auto& one = body.Find("choices")->AsArray()[0];
