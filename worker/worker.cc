@@ -1,51 +1,14 @@
 #include "worker/worker.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include <fmt/format.h>
 
 #include "proto/base/exit_code.h"
 #include "proto/base/fault.h"
 #include "proto/base/log.h"
+#include "worker/status_report.h"
 
 namespace holdfast::worker {
 namespace {
-
-using proto::EngineError;
-
-exec::SamplingParams ParamsFromWire(const proto::SamplingParams& p) {
-  exec::SamplingParams out;
-  out.temperature = p.temperature();
-  out.top_p = p.top_p() > 0 ? p.top_p() : 1.f;
-  out.top_k = p.top_k();
-  out.min_p = p.min_p();
-  out.presence_penalty = p.presence_penalty();
-  out.frequency_penalty = p.frequency_penalty();
-  out.repetition_penalty = p.repetition_penalty();
-  for (const auto& b : p.logit_bias()) out.logit_bias.push_back({b.token(), b.bias()});
-  out.seed = p.seed();
-  out.choice = p.choice();
-  out.logprobs = p.logprobs();
-  out.top_logprobs = std::min(p.top_logprobs(), 20u);
-  out.stop_tokens.assign(p.stop_tokens().begin(), p.stop_tokens().end());
-  out.suppress_tokens.assign(p.suppress_tokens().begin(), p.suppress_tokens().end());
-  return out;
-}
-
-proto::Token TokenOnWire(const exec::StepLogprobs& lp, size_t i) {
-  proto::Token token;
-  token.set_id(lp.tokens[i].token);
-  token.set_logprob(lp.tokens[i].logprob);
-  if (i < lp.top.size()) {
-    for (const auto& t : lp.top[i]) {
-      auto* top = token.add_top();
-      top->set_token(t.token);
-      top->set_logprob(t.logprob);
-    }
-  }
-  return token;
-}
 
 proto::FindingReport::Severity SeverityOnWire(Severity s) { return static_cast<proto::FindingReport::Severity>(s); }
 
@@ -92,6 +55,7 @@ int Worker::Load() {
     return code;
   }
   runtime_ = *std::move(built);
+  requests_.emplace(&runtime_->scheduler(), static_cast<uint32_t>(runtime_->hparams().vocab), config_.generation, this);
   runtime_->executor().SetProgress([this] {
     pulse_->Touch();
     FaultPoint("worker.layer");
@@ -114,7 +78,7 @@ int Worker::Load() {
   ready->set_mapped_weights(runtime_->mapped_weights());
   ready->set_weights_ms(runtime_->weights_ms());
   proto::StepReport status;
-  FillStatus(&status);
+  FillStatus(*runtime_, &status);
   ready->mutable_pools()->Swap(status.mutable_pools());
   link_->Send(std::move(message));
   link_->StartHeartbeats();
@@ -135,10 +99,10 @@ int Worker::Serve() {
       if (exit_code_ != 0) return exit_code_;
     } else {
       proto::StepReport report;
-      FillEvents(&report);
+      requests_->FillEvents(&report);
       ReportResize();
       if (report.events_size() > 0 || status_stale_) SendReport(std::move(report), true);
-      if (stopping_ || (draining_ && live_.empty())) {
+      if (stopping_ || (draining_ && requests_->empty())) {
         link_->Flush(std::chrono::seconds(1));
         return exit_code_;
       }
@@ -189,7 +153,7 @@ void Worker::TakeCommand(proto::Command command) {
   command_seq_ = command.seq();
   if (runtime_ == nullptr) return;  // commands before Ready do not happen; a supervisor that sends them gets no answer
   switch (command.kind_case()) {
-    case proto::Command::kSubmit: TakeSubmit(command.submit()); break;
+    case proto::Command::kSubmit: requests_->Submit(command.submit()); break;
     case proto::Command::kCancel: runtime_->scheduler().Cancel(RequestId(command.cancel().request_id())); break;
     case proto::Command::kResize: {
       sched::ResizeCommand resize;
@@ -208,74 +172,13 @@ void Worker::TakeCommand(proto::Command command) {
   status_stale_ = true;
 }
 
-void Worker::RefuseSubmit(uint64_t id, EngineError::Kind kind, std::string message) {
-  proto::TokenEvent event;
-  event.set_request_id(id);
-  event.set_finish(proto::FINISH_ERROR);
-  event.mutable_error()->set_kind(kind);
-  event.mutable_error()->set_message(std::move(message));
-  refusals_.push_back(std::move(event));
-}
-
-void Worker::TakeSubmit(const proto::Submit& submit) {
-  const proto::GenerateRequest& r = submit.request();
-  const RequestId id(r.request_id());
-  const auto vocab = static_cast<uint32_t>(runtime_->hparams().vocab);
-  // engine.proto is open to internal services, so what arrives here is input, not our own bookkeeping.
-  const uint32_t prompt = r.prompt_tokens() == 0 ? static_cast<uint32_t>(r.tokens_size()) : r.prompt_tokens();
-  if (r.tokens_size() == 0 || prompt > static_cast<uint32_t>(r.tokens_size())) {
-    return RefuseSubmit(id.v, EngineError::INVALID, fmt::format("tokens holds {} ids, prompt_tokens says {}", r.tokens_size(), prompt));
-  }
-  for (const uint32_t t : r.tokens()) {
-    if (t >= vocab) return RefuseSubmit(id.v, EngineError::INVALID, fmt::format("token id {} is outside the vocabulary of {}", t, vocab));
-  }
-  const auto& sp = r.sampling();
-  if (!std::isfinite(sp.temperature()) || !std::isfinite(sp.top_p()) || !std::isfinite(sp.min_p()) || !std::isfinite(sp.presence_penalty()) ||
-      !std::isfinite(sp.frequency_penalty()) || !std::isfinite(sp.repetition_penalty()) || sp.repetition_penalty() < 0) {
-    return RefuseSubmit(id.v, EngineError::INVALID, "a sampling parameter is not finite or negative where it must not be");
-  }
-  if (live_.contains(id)) {
-    return Report({Severity::kStructural, "duplicate_request", fmt::format("request {} was submitted twice", id.v)});
-  }
-  const uint32_t generated = static_cast<uint32_t>(r.tokens_size()) - prompt;
-  if (r.max_tokens() <= generated) {
-    return RefuseSubmit(id.v, EngineError::INVALID, fmt::format("max_tokens {} with {} tokens already generated", r.max_tokens(), generated));
-  }
-  Live live;
-  live.wire_id = id.v;
-  live.wants_logprobs = sp.logprobs();
-  live.wants_prompt_logprobs = r.prompt_logprobs();
-  live.queued_ms = submit.queued_ms();
-  live.submitted = Clock::Real().Now();
-  live_.emplace(id, std::move(live));
-
-  sched::SubmitCommand command;
-  command.request = id;
-  command.tokens.assign(r.tokens().begin(), r.tokens().end());
-  command.prompt_tokens = prompt;
-  command.max_tokens = r.max_tokens();
-  command.anchors.assign(r.anchors().begin(), r.anchors().end());
-  command.cache_salt = r.cache_salt();
-  command.no_cache = r.no_cache() || r.prompt_logprobs();
-  command.prompt_logprobs = r.prompt_logprobs();
-  std::vector<TokenId> scored;
-  if (r.prompt_logprobs()) {
-    scored.assign(command.tokens.begin(), command.tokens.begin() + prompt);
-    proto::Token first;
-    first.set_id(scored[0]);
-    live_[id].prompt.push_back(std::move(first));
-  }
-  sampling_.Add(id, ParamsFromWire(sp), std::move(scored));
-  runtime_->scheduler().Submit(std::move(command));
-}
-
 void Worker::Step(const sched::StepPlan& plan) {
   pulse_->Begin(plan.step.v);
   if (FaultPoint("worker.step")) {
     exit_code_ = static_cast<int>(ExitCode::kDevice);
     return;
   }
-  const auto ran = runtime_->executor().Run(plan, sampling_);
+  const auto ran = runtime_->executor().Run(plan, requests_->sampling());
   if (!ran.ok()) {
     Report({Severity::kStructural, "executor", std::string(ran.status().message())});
     return;
@@ -287,114 +190,16 @@ void Worker::Step(const sched::StepPlan& plan) {
   last_decode_ = result.decode_tokens;
   mean_step_us_ = mean_step_us_ == 0 ? result.step_us : 0.95 * mean_step_us_ + 0.05 * result.step_us;
   for (const std::string& failure : result.failures) LogWarn({{"step", step_}}, "{}", failure);
-  CollectLogprobs(result);
+  requests_->Collect(result);
   runtime_->scheduler().Apply(result.result);
   if (FaultPoint("worker.finding")) Report({Severity::kStructural, "fault_point", fmt::format("fault point worker.finding at step {}", step_)});
   pulse_->End(step_, static_cast<uint32_t>(mean_step_us_));
   proto::StepReport report;
-  FillEvents(&report);
+  requests_->FillEvents(&report);
   status_stale_ = true;
   SendReport(std::move(report), false);
   ReportResize();
   FaultPoint("worker.step.sent");
-}
-
-void Worker::CollectLogprobs(const exec::ExecResult& result) {
-  step_tokens_.clear();
-  for (const exec::StepLogprobs& lp : result.logprobs) {
-    if (lp.prompt) {
-      auto it = live_.find(lp.request);
-      if (it == live_.end()) continue;
-      // A preempted request computes its prompt again: positions already collected are skipped.
-      for (size_t i = 0; i < lp.tokens.size(); ++i) {
-        if (lp.first + i == it->second.prompt.size()) it->second.prompt.push_back(TokenOnWire(lp, i));
-      }
-    } else if (!lp.tokens.empty()) {
-      step_tokens_[lp.request] = TokenOnWire(lp, 0);
-    }
-  }
-}
-
-void Worker::FillEvents(proto::StepReport* report) {
-  for (proto::TokenEvent& refusal : refusals_) report->add_events()->Swap(&refusal);
-  refusals_.clear();
-  for (const sched::RequestEvent& e : runtime_->scheduler().TakeEvents()) {
-    auto it = live_.find(e.request);
-    if (it == live_.end()) continue;
-    Live& live = it->second;
-    auto* event = report->add_events();
-    event->set_request_id(live.wire_id);
-    event->set_generation(config_.generation);
-    if (e.admitted) {
-      auto* admitted = event->mutable_admitted();
-      admitted->set_cached_tokens(e.cached_tokens);
-      admitted->set_queue_ms(static_cast<uint32_t>(live.queued_ms + static_cast<uint64_t>(ToMillis(Clock::Real().Now() - live.submitted))));
-    }
-    if (e.has_token) {
-      for (auto& p : live.prompt) event->add_prompt()->Swap(&p);
-      live.prompt.clear();
-      auto* token = event->add_tokens();
-      if (auto t = step_tokens_.find(e.request); live.wants_logprobs && t != step_tokens_.end()) token->Swap(&t->second);
-      token->set_id(e.token);
-    }
-    switch (e.end) {
-      case sched::EndReason::kNone: continue;
-      case sched::EndReason::kStop: event->set_finish(proto::FINISH_STOP); break;
-      case sched::EndReason::kLength: event->set_finish(proto::FINISH_LENGTH); break;
-      case sched::EndReason::kCancelled: event->set_finish(proto::FINISH_CANCELLED); break;
-      case sched::EndReason::kFailed:
-        event->set_finish(proto::FINISH_ERROR);
-        event->mutable_error()->set_kind(EngineError::INTERNAL);
-        event->mutable_error()->set_message(e.message);
-        break;
-      case sched::EndReason::kNeverFits:
-        event->set_finish(proto::FINISH_ERROR);
-        event->mutable_error()->set_kind(EngineError::TOO_LONG);
-        event->mutable_error()->set_message(e.message);
-        event->mutable_error()->set_limit(e.limit);
-        break;
-    }
-    sampling_.Remove(e.request);
-    live_.erase(it);
-  }
-}
-
-void Worker::FillStatus(proto::StepReport* report) {
-  const auto& scheduler = runtime_->scheduler();
-  const auto pools = scheduler.Pools();
-  for (size_t i = 0; i < pools.size(); ++i) {
-    const kv::PoolView& v = pools[i];
-    auto* p = report->add_pools();
-    p->set_name(v.name);
-    p->set_window(v.window);
-    p->set_capacity(v.capacity);
-    p->set_free(v.free);
-    p->set_held(v.held);
-    p->set_evictable(v.evictable);
-    p->set_retiring(v.retiring);
-    p->set_quarantined(v.quarantined);
-    p->set_unbacked(v.unbacked);
-    p->set_reserved(v.reserved);
-    p->set_floor(v.floor);
-    p->set_recommended(v.recommended);
-    p->set_evictions(v.evictions);
-    p->set_bytes_per_page(static_cast<uint64_t>(runtime_->kv_plan().groups[i].page_bytes));
-    p->set_reserve_capacity(v.capacity + v.unbacked);
-  }
-  const auto& c = scheduler.counters();
-  auto* cache = report->mutable_cache();
-  cache->set_prompt_tokens(c.prompt_tokens);
-  cache->set_cached_tokens(c.cached_tokens);
-  cache->set_computed_prompt_tokens(c.computed_prompt_tokens);
-  cache->set_lookups(c.lookups);
-  cache->set_hits(c.hits);
-  cache->set_window_truncated_hits(c.window_truncated_hits);
-  cache->set_heals(c.heals);
-  cache->set_dedups(c.dedups);
-  cache->set_preemptions(c.preemptions);
-  cache->set_deferred(c.deferred);
-  cache->set_audits(c.audits);
-  cache->set_nodes(scheduler.index_nodes());
 }
 
 // Tokens go out with every step; the pools' numbers at most every 50 ms and whenever the worker falls idle, so that gauges reach zero
@@ -403,7 +208,7 @@ void Worker::SendReport(proto::StepReport report, bool force_status) {
   const auto& scheduler = runtime_->scheduler();
   const Instant now = Clock::Real().Now();
   if (force_status || now - status_sent_ > std::chrono::milliseconds(50)) {
-    FillStatus(&report);
+    FillStatus(*runtime_, &report);
     status_sent_ = now;
     status_stale_ = false;
   }

@@ -1,16 +1,14 @@
 #pragma once
 // The worker's loop: commands in log order -> Plan -> Run -> Apply -> one StepReport. One thread owns scheduler, ledger and executor; the link
 // and the lifeline only post to its inbox.
-#include <absl/container/flat_hash_map.h>
-
 #include <memory>
-#include <string>
-#include <vector>
+#include <optional>
 
 #include "proto/base/finding.h"
 #include "worker/config.h"
 #include "worker/link/lifeline.h"
 #include "worker/link/supervisor_link.h"
+#include "worker/requests.h"
 #include "worker/runtime.h"
 
 namespace holdfast::worker {
@@ -25,29 +23,13 @@ class Worker final : public FindingSink {
   void Report(Finding finding) override;
 
  private:
-  // What the reports of a request need beside what the scheduler knows.
-  struct Live {
-    uint64_t wire_id = 0;
-    bool wants_logprobs = false;
-    bool wants_prompt_logprobs = false;
-    uint64_t queued_ms = 0;
-    Instant submitted{};
-    std::vector<proto::Token> prompt;      // collected over the chunks of the prefill
-  };
-
   int Load();
   int Serve();
   // Takes everything in the inbox. False: leave with exit_code_.
   bool TakeInbound();
   void TakeCommand(proto::Command command);
-  void TakeSubmit(const proto::Submit& submit);
-  void RefuseSubmit(uint64_t id, proto::EngineError::Kind kind, std::string message);
   void Step(const sched::StepPlan& plan);
-  void CollectLogprobs(const exec::ExecResult& result);
-  // Turns scheduler events into the wire events of a report.
-  void FillEvents(proto::StepReport* report);
   void SendReport(proto::StepReport report, bool force_status);
-  void FillStatus(proto::StepReport* report);
   void ApplyPageMoves();
   void ReportResize();
   void WriteFlightRecord();
@@ -59,9 +41,7 @@ class Worker final : public FindingSink {
   Lifeline* const lifeline_;
   Keeper* const keeper_;
   std::unique_ptr<Runtime> runtime_;
-  exec::SamplingTable sampling_;
-  absl::flat_hash_map<RequestId, Live> live_;
-  absl::flat_hash_map<RequestId, proto::Token> step_tokens_;   // log-probabilities of this step's sampled tokens
+  std::optional<Requests> requests_;     // beside runtime_: from Load on
   uint64_t command_seq_ = 0;
   uint64_t step_ = 0;
   double mean_step_us_ = 0;
@@ -74,7 +54,6 @@ class Worker final : public FindingSink {
   uint64_t resize_reported_ = 0;
   sched::ResizeState::Phase resize_phase_ = sched::ResizeState::Phase::kNone;
   sched::ResizeState::Phase backing_phase_ = sched::ResizeState::Phase::kNone;
-  std::vector<proto::TokenEvent> refusals_;
   int exit_code_ = 0;
 };
 
