@@ -45,8 +45,8 @@ proto::Token TokenOnWire(const exec::StepLogprobs& lp, size_t i) {
 
 }  // namespace
 
-Requests::Requests(sched::Scheduler* scheduler, uint32_t vocab, uint64_t generation, FindingSink* findings)
-    : scheduler_(scheduler), vocab_(vocab), generation_(generation), findings_(findings) {}
+Requests::Requests(sched::Scheduler* scheduler, Constraints* constraints, uint32_t vocab, uint64_t generation, FindingSink* findings)
+    : scheduler_(scheduler), constraints_(constraints), vocab_(vocab), generation_(generation), findings_(findings) {}
 
 void Requests::Refuse(uint64_t id, EngineError::Kind kind, std::string message) {
   proto::TokenEvent event;
@@ -55,6 +55,15 @@ void Requests::Refuse(uint64_t id, EngineError::Kind kind, std::string message) 
   event.mutable_error()->set_kind(kind);
   event.mutable_error()->set_message(std::move(message));
   refusals_.push_back(std::move(event));
+}
+
+bool Requests::TakeConstraint(RequestId id, const proto::GenerateRequest& r, uint32_t prompt) {
+  if (r.constraint().program().empty()) return true;
+  const std::vector<TokenId> generated(r.tokens().begin() + prompt, r.tokens().end());
+  const std::vector<TokenId> stops(r.sampling().stop_tokens().begin(), r.sampling().stop_tokens().end());
+  const absl::Status added = constraints_->Add(id, r.constraint().program(), generated, stops);
+  if (!added.ok()) Refuse(id.v, EngineError::INVALID, std::string(added.message()));
+  return added.ok();
 }
 
 void Requests::Submit(const proto::Submit& submit) {
@@ -80,6 +89,7 @@ void Requests::Submit(const proto::Submit& submit) {
   if (r.max_tokens() <= generated) {
     return Refuse(id.v, EngineError::INVALID, fmt::format("max_tokens {} with {} tokens already generated", r.max_tokens(), generated));
   }
+  if (!TakeConstraint(id, r, prompt)) return;
   Live live;
   live.wire_id = id.v;
   live.wants_logprobs = sp.logprobs();
@@ -104,7 +114,9 @@ void Requests::Submit(const proto::Submit& submit) {
     first.set_id(scored[0]);
     live_[id].prompt.push_back(std::move(first));
   }
-  sampling_.Add(id, ParamsFromWire(sp), std::move(scored));
+  exec::SamplingParams params = ParamsFromWire(sp);
+  params.constrained = !r.constraint().program().empty();
+  sampling_.Add(id, std::move(params), std::move(scored));
   scheduler_->Submit(std::move(command));
 }
 
@@ -164,6 +176,7 @@ void Requests::FillEvents(proto::StepReport* report) {
         break;
     }
     sampling_.Remove(e.request);
+    constraints_->Remove(e.request);
     live_.erase(it);
   }
 }

@@ -10,6 +10,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/finding.h"
 #include "proto/worker.pb.h"
+#include "worker/constraints.h"
 #include "worker/exec/executor.h"
 #include "worker/exec/sampler.h"
 #include "worker/sched/scheduler.h"
@@ -19,7 +20,7 @@ namespace holdfast::worker {
 class Requests final {
  public:
   // Token ids must be below `vocab`. Events carry `generation`. All pointers outlive this.
-  Requests(sched::Scheduler* scheduler, uint32_t vocab, uint64_t generation, FindingSink* findings);
+  Requests(sched::Scheduler* scheduler, Constraints* constraints, uint32_t vocab, uint64_t generation, FindingSink* findings);
 
   // A request that cannot be served is answered by the next FillEvents; an id that is live already is a structural finding, since the
   // supervisor numbers them.
@@ -43,9 +44,12 @@ class Requests final {
     std::vector<proto::Token> prompt;      // collected over the chunks of the prefill
   };
 
+  // False: the request was refused.
+  bool TakeConstraint(RequestId id, const proto::GenerateRequest& request, uint32_t prompt);
   void Refuse(uint64_t id, proto::EngineError::Kind kind, std::string message);
 
   sched::Scheduler* const scheduler_;
+  Constraints* const constraints_;
   const uint32_t vocab_;
   const uint64_t generation_;
   FindingSink* const findings_;

@@ -10,6 +10,7 @@
 #include "worker/model/card.h"
 #include "worker/model/memory.h"
 #include "worker/model/tensor_plan.h"
+#include "worker/model/token_texts.h"
 #include "worker/replay/recording.h"
 
 namespace holdfast::worker {
@@ -109,6 +110,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   if (events.keeper != nullptr) r->Record(sc, config, *events.keeper);
 
   if (events.on_card) events.on_card(card);
+  r->constraints_ = std::make_unique<Constraints>(model::TokenTexts(card));
 
   if (FaultPoint("worker.load")) return Blame(absl::InternalError("fault point worker.load"), ExitCode::kModel);
   if (r->weights_ == nullptr) {
@@ -131,6 +133,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   HF_BLAME_RETURN(r->executor_,
                   exec::Executor::Create(r->ops_.get(), std::move(net), r->kv_plan_, r->cache_plan_.shape, exec::KvStorageOptions{}, exec_options),
                   absl::IsResourceExhausted(why) ? ExitCode::kEnvironment : ExitCode::kConfig);
+  r->executor_->SetConstraints(r->constraints_.get());
   HF_RETURN_IF_ERROR(r->WarmUp());
   r->load_ms_ = static_cast<uint32_t>(ToMillis(Clock::Real().Now() - begin));
   return r;

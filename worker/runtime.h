@@ -11,6 +11,7 @@
 #include "proto/model_card.pb.h"
 #include "worker/cache_plan.h"
 #include "worker/config.h"
+#include "worker/constraints.h"
 #include "worker/exec/executor.h"
 #include "worker/link/keeper.h"
 #include "worker/model/gguf_file.h"
@@ -36,6 +37,7 @@ class Runtime {
   kernels::Ops& ops() { return *ops_; }
   sched::Scheduler& scheduler() { return *scheduler_; }
   exec::Executor& executor() { return *executor_; }
+  Constraints& constraints() { return *constraints_; }
   const model::KvPlan& kv_plan() const { return kv_plan_; }
   const CachePlan& cache_plan() const { return cache_plan_; }
   const model::Hparams& hparams() const { return hparams_; }
@@ -60,6 +62,7 @@ class Runtime {
   CachePlan cache_plan_;
   std::shared_ptr<const model::WeightStore> weights_;
   std::unique_ptr<sched::Scheduler> scheduler_;
+  std::unique_ptr<Constraints> constraints_;
   std::unique_ptr<exec::Executor> executor_;
   uint32_t load_ms_ = 0, weights_ms_ = 0;
   bool mapped_weights_ = false;

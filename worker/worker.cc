@@ -55,7 +55,7 @@ int Worker::Load() {
     return code;
   }
   runtime_ = *std::move(built);
-  requests_.emplace(&runtime_->scheduler(), static_cast<uint32_t>(runtime_->hparams().vocab), config_.generation, this);
+  requests_.emplace(&runtime_->scheduler(), &runtime_->constraints(), static_cast<uint32_t>(runtime_->hparams().vocab), config_.generation, this);
   runtime_->executor().SetProgress([this] {
     pulse_->Touch();
     FaultPoint("worker.layer");

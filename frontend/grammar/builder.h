@@ -37,6 +37,8 @@ struct BuilderLimits {
   uint32_t max_nodes = 200'000;
   uint32_t max_states = 400'000;       // of all automata together
   uint32_t max_program_bytes = 8 << 20;
+  uint32_t max_depth = 512;            // of nodes within nodes, declared rules aside
+  uint64_t max_work = 60'000'000;      // elementary steps of Build, about a second
 };
 
 // How a value that a schema describes is spelled.
@@ -73,15 +75,24 @@ class Builder final {
   // Any valid UTF-8 text, also the empty one, in which none of these strings occurs.
   Node TextWithout(std::span<const std::string> forbidden);
 
+  // A small automaton: the labels along any path from state 0 to a final state, one behind the other. States are 0 to states - 1.
+  struct Edge {
+    uint32_t from = 0;
+    Node label;
+    uint32_t to = 0;
+  };
+  Node Graph(uint32_t states, std::span<const Edge> edges, std::span<const uint32_t> finals);
+
   // Recursion: a name first, its meaning later. A rule that is never defined, or that begins with itself, fails Build.
   Node Declare(std::string_view name);
   void Define(Node declared, Node meaning);
 
   // A value of this JSON Schema (draft 2020-12 as tools use it: type, enum, const, properties, required, additionalProperties,
-  // patternProperties where it can be had, items, prefixItems, min/maxItems, min/maxLength, pattern, format where it is known, minimum and
-  // maximum of integers, anyOf, oneOf, allOf where it can be merged, $ref and $defs, nullable). kInvalidArgument names the path and the
-  // keyword that cannot be enforced: nothing is ignored but annotations (title, description, default, examples, $schema, $id, $comment,
-  // deprecated, readOnly, writeOnly and x-*). `path` is how messages call the schema, as "tools[0].function.parameters".
+  // patternProperties where it can be had, items, prefixItems, min/maxItems, min/maxLength, pattern, format where it is known, bounds of
+  // numbers, anyOf, oneOf, allOf where it can be merged, $ref and $defs, nullable; README.md has the list). kInvalidArgument names the path
+  // and the keyword that cannot be enforced: nothing is ignored but annotations (title, description, default, examples, $schema, $id,
+  // $comment, deprecated, readOnly, writeOnly, x-*, formats that are not known). `path` is how messages call the schema, as
+  // "tools[0].function.parameters".
   absl::StatusOr<Node> Schema(const text::JsonValue& schema, const SchemaStyle& style, std::string_view path);
   // Any JSON object, any JSON value.
   Node AnyObject(const SchemaStyle& style);
@@ -90,6 +101,9 @@ class Builder final {
   absl::StatusOr<Node> Regex(std::string_view pattern, std::string_view path);
 
   absl::StatusOr<proto::Constraint> Build(Node root);
+
+  // What failed so far, OK if nothing did; Build will say the same.
+  const absl::Status& status() const;
 
  private:
   struct Impl;

@@ -2,6 +2,7 @@
 with stubs made from the .proto files, so nothing of our own code is on that side."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,66 @@ def test_resumed_request_continues_the_same_tokens(rig, pb):
     assert len(whole) == 24
     for cut in (1, 7, 16, 23):
         assert run(ids + whole[:cut]) == whole[cut:], cut
+
+
+def number(v):
+    out = b""
+    while v >= 128:
+        out, v = out + bytes([v & 127 | 128]), v >> 7
+    return out + bytes([v])
+
+
+def state(edges, final=False):
+    """A state of a constraint's program that only knows bytes: (first, last, to) each."""
+    return number(len(edges) << 2 | final) + b"".join(bytes([lo, hi]) + number(to) for lo, hi, to in edges)
+
+
+def program(*states):
+    return b"HFC1" + number(1) + number(0) + number(len(states)) + b"".join(states)
+
+
+def test_constrained_tokens_spell_the_grammar_and_resume(rig, pb):
+    """Words of hexadecimal digits in brackets, whatever a random model would rather say: (0f)(a)..."""
+    ids = rig.post("/tokenize", {"content": "a story", "add_special": True}).json["tokens"]
+    stub = pb.engine_grpc.EngineStub(rig.engine_channel)
+    digits = [(ord("0"), ord("9"), 2), (ord("a"), ord("f"), 2)]
+    constraint = pb.engine.Constraint(program=program(state([(ord("("), ord("("), 1)], True), state(digits), state([(ord(")"), ord(")"), 0)] + digits)))
+
+    def run(tokens, seed):
+        r = pb.engine.GenerateRequest(tokens=tokens, prompt_tokens=len(ids), max_tokens=30, constraint=constraint,
+                                      sampling=pb.engine.SamplingParams(temperature=1.0 if seed else 0.0, seed=seed))
+        events = list(stub.Generate(r, timeout=60))
+        assert events[-1].finish == pb.engine.FINISH_LENGTH, events[-1]
+        return [t.id for e in events for t in e.tokens]
+
+    for seed in range(4):
+        whole = run(ids, seed)
+        text = rig.post("/detokenize", {"tokens": whole}).json["content"]
+        assert re.fullmatch(r"(\([0-9a-f]+\))*(\([0-9a-f]*)?", text), text
+        for cut in (1, 13, 29):
+            assert run(ids + whole[:cut], seed) == whole[cut:], (seed, cut)
+
+
+def test_bad_constraints_fail_alone(rig, pb):
+    ids = rig.post("/tokenize", {"content": "a story", "add_special": True}).json["tokens"]
+    stub = pb.engine_grpc.EngineStub(rig.engine_channel)
+    itself = b"HFC1" + bytes([2, 0, 1, 3, 0, 1, 0, 1, 0, 1, 2, 0, 1, 0, 1, 0])
+    for what, words in ((b"nonsense", "begin"), (program(state([(9, 8, 0)])), "order"), (itself, "itself"), (b"HFC1" + b"\xff" * 50, "large")):
+        r = pb.engine.GenerateRequest(tokens=ids, max_tokens=5, constraint=pb.engine.Constraint(program=what))
+        try:
+            events = list(stub.Generate(r, timeout=20))
+        except grpc.RpcError as e:
+            assert e.code() == grpc.StatusCode.INVALID_ARGUMENT and words in e.details(), e
+        else:
+            assert events[-1].finish == pb.engine.FINISH_ERROR and events[-1].error.kind == pb.engine.EngineError.INVALID
+            assert words in events[-1].error.message
+    # Complete at once, and no stop token to say so with: this request fails, in words, and the next one runs.
+    r = pb.engine.GenerateRequest(tokens=ids, max_tokens=5, constraint=pb.engine.Constraint(program=program(state([], True))))
+    try:
+        assert "no stop token" in list(stub.Generate(r, timeout=20))[-1].error.message
+    except grpc.RpcError as e:
+        assert "no stop token" in e.details()
+    assert rig.chat("Still there?", max_tokens=4).status == 200
 
 
 def test_admin_status_and_card(rig, pb):

@@ -81,6 +81,21 @@ absl::StatusOr<const ExecResult*> Executor::Run(const sched::StepPlan& plan, con
   return &result_;
 }
 
+Sample Executor::DrawToken(const sched::StepEntry& e, const SamplingParams& params, std::string* why) {
+  if (!params.constrained) return sampler_.Draw(host_row_, params, e.history, e.prompt_tokens);
+  const auto allowed = constraints_ == nullptr ? absl::StatusOr<AllowedTokens>(absl::InternalError("nobody knows this request's constraint"))
+                                               : constraints_->Allowed(e.request, e.history, e.prompt_tokens);
+  Sample out;
+  if (!allowed.ok()) {
+    out.failed = true;
+    *why = std::string(allowed.status().message());
+    return out;
+  }
+  out = sampler_.Draw(host_row_, params, e.history, e.prompt_tokens, &*allowed);
+  if (out.failed) *why = fmt::format("token {} could not be drawn: {}", e.history.size() - e.prompt_tokens, out.why);
+  return out;
+}
+
 absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable& table) {
   wanted_.clear();
   for (uint32_t i = 0; i < plan.entries.size(); ++i) {
@@ -125,14 +140,14 @@ absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable
         if (s.failed) result_.failures.push_back(fmt::format("request {}: prompt position {}: {}", e.request.v, w.position, s.why));
       }
       if (!w.sample) continue;
-      Sample s = sampler_.Draw(host_row_, entry.params, e.history, e.prompt_tokens);
       sched::SampledToken token;
+      Sample s = DrawToken(e, entry.params, &token.why);
       token.request = e.request;
       token.token = s.token;
       token.failed = s.failed || FaultPoint("exec.sample");
       token.is_stop = !s.failed && std::binary_search(entry.params.stop_tokens.begin(), entry.params.stop_tokens.end(), s.token);
       if (token.failed) {
-        result_.failures.push_back(fmt::format("request {}: position {}: {}", e.request.v, w.position, s.failed ? s.why : "fault point exec.sample"));
+        result_.failures.push_back(fmt::format("request {}: position {}: {}", e.request.v, w.position, !token.why.empty() ? token.why.c_str() : s.failed ? s.why : "fault point exec.sample"));
       } else if (entry.params.logprobs) {
         result_.logprobs.push_back({e.request, false, w.position + 1, {{s.token, s.logprob}}, {}});
         result_.logprobs.back().top.push_back(std::move(s.top));

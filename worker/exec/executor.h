@@ -42,6 +42,14 @@ class SamplingTable {
   absl::flat_hash_map<RequestId, Entry> entries_;
 };
 
+// Says what a constrained request may generate next. Asked on the step thread, between the forward pass and the draw.
+class ConstraintSource {
+ public:
+  virtual ~ConstraintSource() = default;
+  // history[0, prompt_tokens) is the prompt. An error fails this request alone, with its message.
+  virtual absl::StatusOr<AllowedTokens> Allowed(RequestId request, std::span<const TokenId> history, uint32_t prompt_tokens) = 0;
+};
+
 // Log-probabilities that belong to one step; only for requests that asked.
 struct StepLogprobs {
   RequestId request;
@@ -80,6 +88,9 @@ class Executor {
   void MovePage(int group, uint32_t from, uint32_t to) { storage_->MovePage(*ops_, group, from, to); }
   absl::Status SetPages(int group, uint32_t pages) { return storage_->SetPages(group, pages); }
 
+  // Must outlive the executor, or be taken back with null. Without one, a constrained request fails.
+  void SetConstraints(ConstraintSource* constraints) { constraints_ = constraints; }
+
   void SetProgress(std::function<void()> progress) { model_->SetProgress(std::move(progress)); }
 
   const KvStorage& storage() const { return *storage_; }
@@ -89,6 +100,8 @@ class Executor {
  private:
   Executor(kernels::Ops* ops, std::unique_ptr<model::Model> model, const ExecutorOptions& options);
   absl::Status Sampling(const sched::StepPlan& plan, const SamplingTable& table);
+  // Draws from host_row_ under the entry's constraint. *why: words for the client when the constraint failed.
+  Sample DrawToken(const sched::StepEntry& entry, const SamplingParams& params, std::string* why);
 
   struct WantedRow {
     int32_t row = 0;
@@ -103,6 +116,7 @@ class Executor {
   ExecutorOptions options_;
   BatchBuffers batch_;
   Sampler sampler_;
+  ConstraintSource* constraints_ = nullptr;
   kernels::Buffer logits_;
   std::vector<float> host_row_;
   std::vector<WantedRow> wanted_;

@@ -114,6 +114,42 @@ void Sampler::FillLogprobs(std::span<const float> logits, const Peak& peak, Toke
   for (const auto& [logit, id] : candidates_) out->top.push_back({id, static_cast<float>(logit - log_sum)});
 }
 
+void Sampler::ApplyConstraint(std::span<float> logits, const SamplingParams& p, const AllowedTokens& allowed) {
+  // What stays is put aside, or what goes is erased, whichever is less.
+  candidates_.clear();
+  const auto keep = [&](TokenId t) {
+    if (t < vocab_) candidates_.push_back({logits[t], t});
+  };
+  if (allowed.complete) {
+    for (const TokenId t : p.stop_tokens) keep(t);
+  }
+  if (!allowed.dense) {
+    for (const TokenId t : allowed.few) keep(t);
+    std::fill(logits.begin(), logits.end(), kNegInf);
+  } else {
+    HF_CHECKF(static_cast<int64_t>(allowed.bits.size()) * 64 >= vocab_, "{} words for {} tokens", allowed.bits.size(), vocab_);
+    for (int64_t begin = 0; begin < vocab_; begin += 64) {
+      const uint64_t word = allowed.bits[begin / 64];
+      if (word == ~uint64_t{0}) continue;
+      const int64_t n = std::min<int64_t>(64, vocab_ - begin);
+      if (word == 0) {
+        std::fill_n(logits.begin() + begin, n, kNegInf);
+        continue;
+      }
+      for (uint64_t gone = ~word; gone != 0; gone &= gone - 1) {
+        const int i = std::countr_zero(gone);
+        if (i >= n) break;
+        logits[begin + i] = kNegInf;
+      }
+    }
+  }
+  for (const auto& [logit, t] : candidates_) logits[t] = logit;
+  if (allowed.complete) return;
+  for (const TokenId t : allowed.refused) {
+    if (t < vocab_) logits[t] = kNegInf;
+  }
+}
+
 void Sampler::ApplyPenalties(std::span<float> logits, const SamplingParams& p, std::span<const TokenId> history, uint32_t prompt_tokens) {
   const auto count = [&](std::span<const TokenId> tokens) {
     touched_.clear();
@@ -138,7 +174,8 @@ void Sampler::ApplyPenalties(std::span<float> logits, const SamplingParams& p, s
   }
 }
 
-Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span<const TokenId> history, uint32_t prompt_tokens) {
+Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span<const TokenId> history, uint32_t prompt_tokens,
+                     const AllowedTokens* allowed) {
   HF_CHECKF(static_cast<int64_t>(logits.size()) == vocab_, "{} logits", logits.size());
   HF_CHECKF(history.size() >= prompt_tokens, "history of {} with a prompt of {}", history.size(), prompt_tokens);
   Sample out;
@@ -149,7 +186,7 @@ Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span
     return out;
   }
   const bool penalised = (p.repetition_penalty > 0.f && p.repetition_penalty != 1.f) || p.frequency_penalty != 0.f || p.presence_penalty != 0.f;
-  const bool edited = penalised || !p.logit_bias.empty() || !p.suppress_tokens.empty();
+  const bool edited = allowed != nullptr || penalised || !p.logit_bias.empty() || !p.suppress_tokens.empty();
   // The raw distribution is wanted after the choice is known, but before the edits: keep a copy then.
   std::span<const float> model = logits;
   if (edited) {
@@ -157,6 +194,7 @@ Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span
       std::copy(logits.begin(), logits.end(), probs_.begin());
       model = probs_;
     }
+    if (allowed != nullptr) ApplyConstraint(logits, p, *allowed);
     for (const TokenId t : p.suppress_tokens) {
       if (t < vocab_) logits[t] = kNegInf;
     }
@@ -168,7 +206,9 @@ Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span
   Peak peak = raw;
   if (edited && !Scan(logits, &peak)) {
     out.failed = true;
-    out.why = peak.clean ? "bias and suppression leave no token" : "a biased logit is not finite";
+    out.why = !peak.clean             ? "a biased logit is not finite"
+              : allowed != nullptr ? "bias and suppression leave no token of those that the constraint allows"
+                                   : "bias and suppression leave no token";
     return out;
   }
   // Choose uses probs_ as scratch: with logprobs of an edited distribution, score first.

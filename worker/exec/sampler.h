@@ -1,5 +1,5 @@
 #pragma once
-// From logits to a token. Order: suppress and logit_bias -> penalties -> softmax at temperature -> top_k -> top_p -> min_p -> draw.
+// From logits to a token. Order: constraint -> suppress and logit_bias -> penalties -> softmax at temperature -> top_k -> top_p -> min_p -> draw.
 // (Temper first, as OpenAI-like engines do: top_p and min_p see the tempered distribution; top_p sees what top_k left, renormalised.)
 //
 // State is a function of the token history alone: penalties are counted from the history given, the random number is
@@ -43,6 +43,7 @@ struct SamplingParams {
   uint32_t top_logprobs = 0;          // at most 20
   std::vector<TokenId> stop_tokens;   // the drawn token ends the request (SampledToken::is_stop)
   std::vector<TokenId> suppress_tokens;
+  bool constrained = false;           // Draw must be told what is allowed
 };
 
 struct TokenLogprob {
@@ -58,12 +59,24 @@ struct Sample {
   std::vector<TokenLogprob> top;      // descending; ties: lowest id
 };
 
+// What a constraint allows at one position: a list (ascending) or a bit for each token. A stop token is allowed as well when the answer is
+// complete. The spans live until the constraint is asked again.
+struct AllowedTokens {
+  bool dense = false;
+  std::span<const uint64_t> bits;     // dense: at least one bit a token of the vocabulary
+  std::span<const TokenId> few;       // else
+  bool complete = false;
+  std::span<const TokenId> refused;   // not allowed unless complete, whatever bits and few say: stop tokens that are also words
+};
+
 class Sampler {
  public:
   explicit Sampler(int64_t vocab);
 
   // logits[vocab] is overwritten. history[0, prompt_tokens) is the prompt; the token drawn has position history.size() - prompt_tokens.
-  Sample Draw(std::span<float> logits, const SamplingParams& params, std::span<const TokenId> history, uint32_t prompt_tokens);
+  // `allowed` null: every token. Log-probabilities stay those of the model's own distribution.
+  Sample Draw(std::span<float> logits, const SamplingParams& params, std::span<const TokenId> history, uint32_t prompt_tokens,
+              const AllowedTokens* allowed = nullptr);
 
   // Log-probability of `token` and the `top` best of the raw logits, for prompt tokens. failed when the logits are not finite.
   Sample Score(std::span<const float> logits, TokenId token, uint32_t top);
@@ -72,6 +85,7 @@ class Sampler {
   struct Peak;
   bool Scan(std::span<const float> logits, Peak* peak) const;
   void FillLogprobs(std::span<const float> logits, const Peak& peak, TokenId token, uint32_t top, Sample* out);
+  void ApplyConstraint(std::span<float> logits, const SamplingParams& params, const AllowedTokens& allowed);
   void ApplyPenalties(std::span<float> logits, const SamplingParams& params, std::span<const TokenId> history, uint32_t prompt_tokens);
   bool Choose(std::span<const float> logits, const SamplingParams& params, double u, TokenId* token);
 

@@ -61,7 +61,7 @@ void SchedulerImpl::SettleMember(const Launch::Member& member, const SampledToke
   if (sampled != nullptr && sampled->failed && s->running()) {
     // What it computed may be what made the logits infinite: its own blocks leave the index, this step's never enter.
     ledger_.UnindexRow(&s->row, s->hit_blocks);
-    End(s, EndReason::kFailed, fmt::format("the logits of token {} were not finite", s->tokens.size()));
+    End(s, EndReason::kFailed, sampled->why.empty() ? fmt::format("the logits of token {} were not finite", s->tokens.size()) : sampled->why);
   } else {
     CommitRow(s);
     // Ended rows slide too while a later step of theirs is in flight: the window proof counts them (ADR 0013).
