@@ -54,7 +54,11 @@ configure_and_build() {
   local preset=$1; shift
   local log=build/$preset/build.log launcher=()
   mkdir -p "build/$preset"
-  command -v ccache >/dev/null 2>&1 && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  if command -v ccache >/dev/null 2>&1; then
+    launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    # Checkouts in different folders share what they compiled.
+    export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+  fi
   say "configuring ($preset)"
   cmake --preset "$preset" "${launcher[@]}" ${configure_extra:+$configure_extra} >"$log" 2>&1 || { tail -n 40 "$log" >&2; die "cmake failed; the whole log is $log"; }
   say "building ($(build_jobs) jobs); a first build takes several minutes"

@@ -89,23 +89,7 @@ void Api::Install(Router* router) {
   router->Add(add("GET", "/v1/requests", Audience::kAdmin, [this](const Exchange& exchange) { Requests(exchange); }));
   router->Add(add("GET", "/v1/incidents", Audience::kAdmin, [this](const Exchange& exchange) { Incidents(exchange); }));
 
-  RouteEntry root = add("GET", "/", Audience::kEveryone, [](const Exchange& exchange) {
-    http::Response response;
-    response.content_type = "text/plain; charset=utf-8";
-    response.body =
-        "Holdfast, an LLM inference server.\n\n"
-        "POST /v1/chat/completions   OpenAI chat, streamed or not\n"
-        "POST /v1/completions        OpenAI completions, text or token ids\n"
-        "GET  /v1/models             the model\n"
-        "POST /tokenize, /detokenize\n"
-        "GET  /livez                 this process\n"
-        "GET  /readyz, /health       the engine\n"
-        "On the admin listener: GET /metrics, /v1/cache/status, /v1/requests, /v1/incidents; POST /v1/cache/resize\n";
-    exchange->Send(std::move(response));
-  });
-  root.open = true;
-  root.quiet = true;
-  router->Add(std::move(root));
+  InstallConsole(router);
 }
 
 std::unique_ptr<ApiError> Api::RefuseNow() const {

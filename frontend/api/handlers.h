@@ -40,6 +40,9 @@ struct GeneratingRoute {
 ParsedRequest ParseBody(Route route, std::string_view body, const RequestContext& context);
 ParsedRequest ParseBody(const RequestMapper& parse, std::string_view body, const RequestContext& context);
 
+// GET / and the files of the console; they need neither a key nor the engine.
+void InstallConsole(Router* router);
+
 class Api final {
  public:
   // Everything outlives the Api.

@@ -27,9 +27,10 @@ ALLOWED = {
     "frontend/text": ["proto"],
     "frontend/grammar": ["proto", "frontend/text"],
     "frontend/tools": ["proto", "frontend/text", "frontend/grammar"],
+    "frontend/console": ["proto", "frontend/text"],
     "frontend/http": ["proto"],
     "frontend/api": ["proto", "frontend"],
-    "frontend/cli": ["proto", "frontend/text"],
+    "frontend/cli": ["proto", "frontend/text", "frontend/console"],
     "frontend": ["proto", "frontend"],
 }
 # gRPC, Asio, Beast and RapidJSON stay in .cc files and in headers that only .cc files include.
