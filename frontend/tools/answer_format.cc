@@ -67,8 +67,8 @@ std::unique_ptr<OutputParser> AnswerFormat::NewParser(const ParserOptions& optio
   return std::make_unique<AnswerParser>(*tags_, thoughts_, calls_.get(), options);
 }
 
-// Text in which nothing begins or ends that the parser would see.
-Node AnswerFormat::Text(Builder& builder, bool in_thought) const {
+// Text in which nothing begins or ends that the parser would see. `may_call`: a call might stand in its place.
+Node AnswerFormat::Text(Builder& builder, bool may_call) const {
   std::vector<std::string> forbidden;
   const auto forbid = [&](char symbol) {
     if (symbol != kNoSymbol && tags_->IsSpelled(symbol)) forbidden.emplace_back(tags_->text(symbol));
@@ -79,7 +79,7 @@ Node AnswerFormat::Text(Builder& builder, bool in_thought) const {
   forbid(thoughts_.open);
   forbid(thoughts_.close);
   const Node text = builder.TextWithout(forbidden);
-  if (in_thought || calls_ == nullptr || !calls_->OpensWithBrace()) return text;
+  if (!may_call || !calls_->OpensWithBrace()) return text;
   const std::pair<uint32_t, uint32_t> first[] = {{'{', '{'}, {' ', ' '}, {'\t', '\t'}, {'\n', '\n'}, {'\r', '\r'}, {'<', '<'}};
   return builder.Optional(builder.Seq({builder.CodePoints(first, true), text}));
 }
@@ -97,7 +97,7 @@ bool AnswerFormat::OpenThought(Builder& builder, std::string_view prompt_tail, N
   const std::string_view begun = std::string_view(tail).substr(open + 1);
   const bool in_header = thoughts_.header.starts_with(begun);
   const std::string_view missing = in_header ? thoughts_.header.substr(begun.size()) : std::string_view();
-  *rest = builder.Seq({builder.Literal(missing), Text(builder, true), CloseThought(builder)});
+  *rest = builder.Seq({builder.Literal(missing), Text(builder, false), CloseThought(builder)});
   return true;
 }
 
@@ -107,7 +107,7 @@ Node AnswerFormat::WithReasoning(Builder& builder, Node answer, std::string_view
   // A thought that the prompt has closed is the template's way to switch thinking off.
   const bool closed = tags_->FromPrompt(prompt_tail).find(thoughts_.close) != std::string::npos;
   if (thoughts_.open == kNoSymbol || closed) return answer;
-  const Node thought = builder.Seq({Spell(builder, *tags_, thoughts_.open), builder.Literal(thoughts_.header), Text(builder, true),
+  const Node thought = builder.Seq({Spell(builder, *tags_, thoughts_.open), builder.Literal(thoughts_.header), Text(builder, false),
                                     CloseThought(builder)});
   return builder.Seq({builder.Optional(thought), answer});
 }
@@ -123,7 +123,10 @@ absl::StatusOr<Node> AnswerFormat::Grammar(Builder& builder, std::span<const Too
   const auto calls = calls_->CallsGrammar(builder, *callable, policy.parallel);
   if (!calls.ok()) return calls.status();
   if (policy.mode == Mode::kAuto) {
-    return WithReasoning(builder, builder.Seq({Text(builder, false), builder.Optional(*calls)}), prompt_tail);
+    const Node text = Text(builder, true);
+    // Where a brace opens a call, it does so only at the beginning.
+    const Node answer = calls_->OpensWithBrace() ? builder.Choice({text, *calls}) : builder.Seq({text, builder.Optional(*calls)});
+    return WithReasoning(builder, answer, prompt_tail);
   }
   Node rest;
   if (!OpenThought(builder, prompt_tail, &rest)) return *calls;

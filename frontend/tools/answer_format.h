@@ -32,7 +32,7 @@ class AnswerFormat final : public Format {
   grammar::Node WithReasoning(grammar::Builder& builder, grammar::Node answer, std::string_view prompt_tail) const override;
 
  private:
-  grammar::Node Text(grammar::Builder& builder, bool in_thought) const;
+  grammar::Node Text(grammar::Builder& builder, bool may_call) const;
   // The rest of the thought that the tail left open; false when it left none open.
   bool OpenThought(grammar::Builder& builder, std::string_view prompt_tail, grammar::Node* rest) const;
   grammar::Node CloseThought(grammar::Builder& builder) const;

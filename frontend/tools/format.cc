@@ -7,9 +7,12 @@
 
 #include "frontend/tools/answer_format.h"
 #include "frontend/tools/formats.h"
+#include "frontend/tools/harmony.h"
 
 namespace holdfast::tools {
 namespace {
+
+constexpr std::string_view kHarmony = "harmony";  // a format of its own kind: channels frame everything
 
 struct ToolEntry {
   std::string_view name;
@@ -20,6 +23,13 @@ constexpr ToolEntry kTools[] = {
     {"hermes", NewHermes},
     {"qwen3-coder", NewQwen3Coder},
     {"glm", NewGlm},
+    {"llama3", NewLlama3},
+    {"mistral", NewMistral},
+    {"mistral-v11", NewMistralV11},
+    {"deepseek-v3", NewDeepSeekV3},
+    {"deepseek-v3.1", NewDeepSeekV31},
+    {"kimi-k2", NewKimiK2},
+    {kHarmony, nullptr},
 };
 
 struct ReasoningEntry {
@@ -30,6 +40,7 @@ constexpr ReasoningEntry kReasoning[] = {
     {"gemma4", Gemma4Thoughts},
     {"think", ThinkThoughts},
     {"mistral", MistralThoughts},
+    {kHarmony, nullptr},
 };
 
 // Other names under which the formats are known.
@@ -66,20 +77,28 @@ bool Has(std::string_view text, std::string_view part) { return text.find(part) 
 }  // namespace
 
 std::span<const std::string_view> FormatNames() {
-  static constexpr std::string_view kNames[] = {"gemma4", "hermes", "qwen3-coder", "glm", "think", "mistral"};
+  static constexpr std::string_view kNames[] = {"gemma4",  "hermes",      "qwen3-coder", "glm",           "llama3", "mistral",
+                                                "mistral-v11", "deepseek-v3", "deepseek-v3.1", "kimi-k2", "harmony", "think"};
   return kNames;
 }
 
 std::string_view DetectTools(std::string_view t, const text::Vocabulary&) {
   if (Has(t, "<|tool_call>")) return "gemma4";
+  if (Has(t, "<|channel|>") && Has(t, "<|message|>")) return kHarmony;
+  if (Has(t, "<\xEF\xBD\x9C" "tool\xE2\x96\x81" "calls\xE2\x96\x81" "begin\xEF\xBD\x9C>")) return Has(t, "```json") ? "deepseek-v3" : "deepseek-v3.1";
+  if (Has(t, "<|tool_call_argument_begin|>")) return "kimi-k2";
+  if (Has(t, "[TOOL_CALLS]")) return Has(t, "[ARGS]") ? "mistral-v11" : "mistral";
+  if (Has(t, "<minimax:tool_call>")) return "";
   if (Has(t, "<arg_key>")) return "glm";
   if (Has(t, "<function=") && Has(t, "<parameter=")) return "qwen3-coder";
   if (Has(t, "<tool_call>")) return "hermes";
+  if (Has(t, "<|python_tag|>") || (Has(t, "\"name\"") && Has(t, "\"parameters\": "))) return "llama3";
   return "";
 }
 
 std::string_view DetectReasoning(std::string_view t, const text::Vocabulary&) {
   if (Has(t, "<|channel>")) return "gemma4";
+  if (Has(t, "<|channel|>") && Has(t, "<|message|>")) return kHarmony;
   if (Has(t, "[THINK]")) return "mistral";
   if (Has(t, "<think>")) return "think";
   return "";
@@ -91,6 +110,14 @@ absl::StatusOr<std::shared_ptr<const Format>> CreateFormat(std::string_view tool
   std::unique_ptr<CallSyntax> calls;
   ThoughtSyntax thoughts;
   const std::string tool_name = Canonical(tools, kToolAliases), reasoning_name = Canonical(reasoning, kReasoningAliases);
+  if (tool_name == kHarmony || reasoning_name == kHarmony) {
+    const bool other = (tool_name != kHarmony && !tool_name.empty()) || (reasoning_name != kHarmony && !reasoning_name.empty());
+    if (other) {
+      return absl::InvalidArgumentError(fmt::format(
+          "tool call format \"{}\" and reasoning format \"{}\" cannot be combined: harmony writes both", tools, reasoning));
+    }
+    return NewHarmony(std::move(tags), !tool_name.empty(), !reasoning_name.empty());
+  }
   if (!tool_name.empty()) {
     const auto* entry = std::find_if(std::begin(kTools), std::end(kTools), [&](const ToolEntry& e) { return e.name == tool_name; });
     if (entry == std::end(kTools)) return Unknown("tool call", tools, kTools);
