@@ -51,7 +51,7 @@ class ModelView final {
   const std::string& template_error() const { return template_error_; }
 
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
-  // Ids that end a generation (MODELS.md 5.6), ascending.
+  // Ids that end a generation, ascending.
   const std::vector<uint32_t>& stop_ids() const;
   bool IsStop(uint32_t id) const;
   const std::vector<uint32_t>& suppress_ids() const { return suppress_ids_; }

@@ -30,7 +30,7 @@ enum class Activation : uint8_t { kSilu, kGeluTanh, kSwigluOai };  // kSwigluOai
 
 enum class RopeKind : uint8_t { kNeox, kInterleaved };  // pairs (i, i + d/2) or (2i, 2i + 1)
 
-// YaRN as in MODELS: factor 1 = off.
+// YaRN: factor 1 = off.
 struct RopeParams {
   RopeKind kind = RopeKind::kNeox;
   int32_t dims = 0;                // rotated dimensions, <= head_dim; the rest pass through

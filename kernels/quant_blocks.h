@@ -2,7 +2,7 @@
 // The block formats of GGUF: values out of blocks, and blocks out of values.
 //
 // A row is n elements (a multiple of the type's block) packed one block after another; fields are little-endian and unaligned.
-// Every formula is MODELS' table of block formats; a value is computed in f32 exactly as written there (scale products first).
+// A value is computed in f32 exactly as written there (scale products first).
 #include <cstddef>
 #include <cstdint>
 

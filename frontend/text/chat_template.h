@@ -57,7 +57,7 @@ class ChatTemplate {
     bool object_arguments = true;   // tool call arguments as a mapping, not as JSON text
     bool text_parts = false;        // content may stay an array of text parts
     bool developer_role = false;    // knows the role developer
-    bool gemma4 = false;            // writes gemma-4's wire format (MODELS.md section 7)
+    bool gemma4 = false;            // writes gemma-4's wire format
     bool fold_tool_results = false; // gemma-4's older template: results belong into the assistant's message
     bool tools = false;             // mentions tools at all
     bool undefined_tools = false;   // cannot take `tools` as none: leave it undefined

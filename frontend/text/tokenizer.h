@@ -1,6 +1,6 @@
 #pragma once
 // Text -> tokens, for the vocabularies of gpt2 (byte-level BPE), llama (SentencePiece) and gemma4. Immutable after Create; any thread;
-// time O(n log n) in the text. The contract follows MODELS.md section 5.
+// time O(n log n) in the text.
 //
 // Trust: special tokens are recognised only in trusted text (what a chat template wrote), never in what a user supplied, so that no
 // message can forge a turn or a tool call. Spans are joined before anything else: a token may cross from one into the next, a special

@@ -63,7 +63,7 @@ class Vocabulary final {
   bool add_eos() const { return add_eos_; }                    // implies eos()
   bool add_space_prefix() const { return add_space_prefix_; }  // SPM only
 
-  // The tokens that end a generation, ascending: eos, eot, eom, fim ends, and tokens with a known name (MODELS.md 5.6; the list is in
+  // The tokens that end a generation, ascending: eos, eot, eom, fim ends, and tokens with a known name (the list is in
   // vocabulary.cc) unless they are normal tokens that merges spell. Those found by name count as control tokens.
   const std::vector<TokenId>& stop_tokens() const { return stop_tokens_; }
 

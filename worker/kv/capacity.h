@@ -1,7 +1,7 @@
 #pragma once
 // The one place that says how many pages serving takes: start-up, chunk cap, admission, resize and status all ask Evaluate.
 //
-// Window group of window W, page size ps, N running requests, steps of at most B tokens, D + 1 steps in flight (KV.md A.4):
+// Window group of window W, page size ps, N running requests, steps of at most B tokens, D + 1 steps in flight:
 //   w1        = W - 1 for ps = 1, else ceil((W-2)/ps) + 2      pages one row's window can meet
 //   need(N,B) = N*w1 + floor((D+1)*max(B,N)/ps)                pages no schedule exceeds
 // because a row holds only pages meeting [settled-W+1, launched), at most ceil((W-2+I_r)/ps)+1 of them, and the I_r sum to (D+1)*max(B,N).

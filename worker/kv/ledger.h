@@ -89,7 +89,7 @@ class Ledger {
   void Release(SeqRow* row);
 
   // ---- capacity ----------------------------------------------------------------------------------------------------------------
-  // Pages of the group that could be handed out before rows hold everything: limit - quarantined - held by rows (A of A.4). Negative
+  // Pages of the group that could be handed out before rows hold everything: limit - quarantined - held by rows (A of README.md). Negative
   // while a pool shrinks below what rows hold.
   int64_t Available(size_t g, uint32_t limit) const;
   int64_t Available(size_t g) const { return Available(g, arenas_[g].limit()); }

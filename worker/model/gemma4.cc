@@ -1,5 +1,5 @@
 // gemma4: dense and mixture-of-experts, per-layer embeddings, layers that share an earlier layer's cache, K = V projections, head sizes
-// that differ between windowed and full layers. The numbered steps are those of MODELS.md 3.3.
+// that differ between windowed and full layers.
 #include <algorithm>
 #include <cmath>
 
@@ -213,7 +213,7 @@ void Gemma4Model::Forward(kernels::Ops& ops, const kernels::Batch& batch, const 
     const Layer& layer = layers_[i];
     Attention(ops, i, rows, kv.layers[i]);
     FeedForward(ops, layer, rows);
-    if (layer.inp_gate) {  // step 9
+    if (layer.inp_gate) {
       const int64_t p = hparams_.per_layer_input;
       const Mat gate = per_layer_gate_.View(rows, p);
       const Mat input = per_layer_.View(rows, p * static_cast<int64_t>(layers_.size())).Columns(static_cast<int64_t>(i) * p, p);

@@ -1,4 +1,4 @@
-// The queue: who may start now. Order of arrival; admission reserves the worst case first (KV.md A.4).
+// The queue: who may start now. Order of arrival; admission reserves the worst case first (README.md, Capacity in ../kv/README.md).
 #include <algorithm>
 
 #include "worker/kv/drill.h"

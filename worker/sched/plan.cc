@@ -45,7 +45,7 @@ bool SchedulerImpl::Grow(Sequence* s, uint32_t tokens) {
     reserved_ -= used;
   }
   if (ok) return true;
-  // The proofs of A.4 exclude this; the request waits instead of the process dying.
+  // The capacity proofs (../kv/README.md) exclude this; the request waits instead of the process dying.
   Report(Severity::kSuspect, "exhausted", fmt::format("request {} found no page for {} tokens at {}", s->request.v, tokens, s->row.launched));
   steps_to_audit_ = 1;
   audit_soon_ = true;

@@ -1,4 +1,4 @@
-// Resizing pools while serving (KV.md A.8). A pool grows at once. It shrinks in steps: admissions are held to the new size; when what is
+// Resizing pools while serving. A pool grows at once. It shrinks in steps: admissions are held to the new size; when what is
 // promised fits, pages above retire as they fall free and owned ones are moved down between steps; when none is left the space is given up.
 #include <fmt/format.h>
 

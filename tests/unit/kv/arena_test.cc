@@ -1,4 +1,4 @@
-// KV.md T1 and T11: every state word under every edit, against a table written from the contract.
+// T1 and T11: every state word under every edit, against a table written from the contract.
 #include <catch2/catch.hpp>
 
 #include "tests/sim/test_peer.h"

@@ -1,4 +1,4 @@
-// KV.md T10: the start-up formula, with the numbers of A.4 as values.
+// T10: the start-up formula (worker/kv/README.md, Capacity), with numbers as values.
 #include <catch2/catch.hpp>
 
 #include "worker/kv/capacity.h"

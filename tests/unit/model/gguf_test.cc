@@ -1,4 +1,4 @@
-// Every rule of the hardened loader, each with a file that breaks it (MODELS.md 1.3, CASES.md B.10).
+// Every rule of the hardened loader, each with a file that breaks it.
 #include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <sys/stat.h>

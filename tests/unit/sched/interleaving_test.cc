@@ -1,4 +1,4 @@
-// KV.md T6.
+// T6: the least interleaving that broke an engine of this kind, both endings, at page sizes 1, 4 and 16.
 #include <catch2/catch.hpp>
 
 #include "tests/sim/interleaving.h"
