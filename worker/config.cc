@@ -41,6 +41,10 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
   app.add_option("--kv-cache-dtype", c.kv_dtype, "auto, f16, bf16, q8_0 or fp8_e4m3")->capture_default_str();
   Optional<uint32_t>(app, "--num-tokens", &c.num_tokens, "Tokens the full KV pool holds (default: by memory)", CLI::Range(1u, 1u << 30));
   Optional<uint32_t>(app, "--kv-reserve-tokens", &c.kv_reserve_tokens, "Least tokens the full KV pool must hold", CLI::Range(1u, 1u << 30));
+  app.add_option("--reserve-output-tokens", c.reserve_output_tokens,
+                 "Answer tokens whose KV is reserved at admission; a longer answer may be put back into the queue for a while; 0 = all of max_tokens")
+      ->capture_default_str()
+      ->check(CLI::Range(0u, 1u << 30));
   app.add_option("--memory-ratio", c.memory_ratio, "Share of the available memory for weights and KV")->capture_default_str()->check(CLI::Range(0.01, 1.0));
   Optional<double>(app, "--swa-full-tokens-ratio", &c.swa_ratio, "Size of the window pools relative to the full pool (default 0.2, at least what the chunk needs)",
                    CLI::Range(1e-6, 1.0));

@@ -32,6 +32,7 @@ struct WorkerConfig {
   std::string kv_dtype = "auto";
   std::optional<uint32_t> num_tokens;
   std::optional<uint32_t> kv_reserve_tokens;
+  uint32_t reserve_output_tokens = 4096;     // of max_tokens, what admission reserves pages for; 0 = all
   double memory_ratio = 0.85;
   std::optional<double> swa_ratio;
   uint32_t page_size = 16;

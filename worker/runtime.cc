@@ -106,6 +106,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   sc.overlap_depth = 0;
   sc.prefix_cache = config.prefix_cache;
   sc.audit_period = config.audit_period;
+  sc.reserve_tokens = config.reserve_output_tokens;
   HF_BLAME_RETURN(r->scheduler_, sched::Scheduler::Create(sc, findings), ExitCode::kConfig);
   if (events.keeper != nullptr) r->Record(sc, config, *events.keeper);
 

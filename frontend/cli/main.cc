@@ -56,6 +56,7 @@ void AddServe(CLI::App& app, ServeOptions& o, int* status) {
   Forward(serve, s, "num-tokens", "Tokens the full KV pool holds");
   Forward(serve, s, "memory-ratio", "Share of the available memory for weights and KV");
   Forward(serve, s, "kv-reserve-tokens", "Least tokens the full KV pool must hold");
+  Forward(serve, s, "reserve-output-tokens", "Answer tokens whose KV is reserved at admission (default 4096; 0 = all of max_tokens)");
   Forward(serve, s, "swa-full-tokens-ratio", "Size of the window pools relative to the full pool");
   Forward(serve, s, "page-size", "Tokens in a KV page: 1, 16, 32, ...");
   Forward(serve, s, "cache-type", "radix or none");

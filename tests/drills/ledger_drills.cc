@@ -1,4 +1,4 @@
-// KV.md T4: bugs that were or could be, each kept behind a switch. The suite must catch each one; how, and after how many steps, is printed.
+// T4: bugs that were or could be, each kept behind a switch. The suite must catch each one; how, and after how many steps, is printed.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>

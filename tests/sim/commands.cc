@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/sim/test_peer.h"
+#include "tests/sim/transcript.h"
 #include "worker/kv/drill.h"
 
 namespace holdfast::sim {
@@ -35,6 +36,7 @@ class Player {
       }
       ranks_.push_back(*std::move(created));
     }
+    if (c_.transcript != nullptr) *c_.transcript += ConfigLine(c_.scheduler) + "\n";
     CheckFloor();
     for (; out_.at < commands.size() && out_.error.empty(); ++out_.at) {
       Do(commands[out_.at]);
@@ -59,6 +61,10 @@ class Player {
       Skew(rank);
       f(*ranks_[rank]);
     }
+  }
+  // A command and what followed from it, on the first rank.
+  void Log(const std::string& line) {
+    if (c_.transcript != nullptr) *c_.transcript += line + "\n" + StateLine(s()) + "\n";
   }
   void Error(const std::string& what) {
     if (out_.error.empty()) out_.error = what;
@@ -95,7 +101,7 @@ class Player {
       case Command::kSuspect: Suspect(command.a, command.b); break;
       case Command::kResize: Resize(command.a, command.b, false); break;
       case Command::kResizeCancel: Resize(0, 0, true); break;
-      case Command::kResetIndex: All([](sched::Scheduler& r) { sched::TestPeer::ledger(r).ResetIndex(); }); break;
+      case Command::kResetIndex: ResetIndex(); break;
       case Command::kKinds: break;
     }
     Events();
@@ -129,6 +135,7 @@ class Player {
     engine_.Know(submit.request, live.salt);
     live_[submit.request.v] = std::move(live);
     All([&](sched::Scheduler& r) { r.Submit(submit); });
+    Log(SubmitLine(submit));
   }
 
   void Step() {
@@ -147,6 +154,7 @@ class Player {
       }
       first = false;
     });
+    Log(PlanLine(plan));
     if (plan == nullptr || !out_.error.empty()) return;
     ++out_.steps;
     CheckPlan(*plan);
@@ -209,6 +217,7 @@ class Player {
       pending.result.sampled[i].failed = fail_mask >> (i % 32) & 1;
     }
     All([&](sched::Scheduler& r) { r.Apply(pending.result); });
+    Log(ApplyLine(pending.result));
   }
 
   void Cancel(uint32_t pick) {
@@ -217,6 +226,7 @@ class Player {
     std::advance(it, pick % live_.size());
     const RequestId id(it->first);
     All([&](sched::Scheduler& r) { r.Cancel(id); });
+    Log(fmt::format("cancel {}", id.v));
   }
 
   void Evict(uint32_t group, uint32_t count) {
@@ -224,6 +234,12 @@ class Player {
       kv::Ledger& ledger = sched::TestPeer::ledger(r);
       for (uint32_t i = 0; i < count; ++i) ledger.EvictOne(group % ledger.groups());
     });
+    Log(fmt::format("evict {} {}", group % sched::TestPeer::ledger(s()).groups(), count));
+  }
+
+  void ResetIndex() {
+    All([](sched::Scheduler& r) { sched::TestPeer::ledger(r).ResetIndex(); });
+    Log("reset");
   }
 
   void Suspect(uint32_t group, uint32_t pick) {
@@ -247,6 +263,7 @@ class Player {
     const uint32_t page = held[pick % held.size()];
     doomed_.insert({g, static_cast<int32_t>(page)});
     All([&](sched::Scheduler& r) { r.SuspectPage(static_cast<uint8_t>(g), page); });
+    Log(fmt::format("suspect {} {}", g, page));
   }
 
   void Resize(uint32_t full, uint32_t window, bool cancel) {
@@ -263,6 +280,7 @@ class Player {
       }
     }
     All([&](sched::Scheduler& r) { r.Resize(command); });
+    Log(fmt::format("resize {} {} {} {:d}", command.operation, command.full_pages, command.window_pages, cancel));
   }
 
   void Events() {
@@ -355,9 +373,9 @@ class Player {
     if (!out_.error.empty()) return;
     Examine();
     if (!live_.empty()) Error(fmt::format("request {} never ended", live_.begin()->first));
+    ResetIndex();
     All([&](sched::Scheduler& r) {
       kv::Ledger& ledger = sched::TestPeer::ledger(r);
-      ledger.ResetIndex();
       for (size_t g = 0; g < ledger.groups(); ++g) {
         const kv::Arena& arena = ledger.arena(g);
         if (arena.count(kv::PageKind::kHeld) != 0) Error(fmt::format("{} pages of group {} leaked", arena.count(kv::PageKind::kHeld), g));

@@ -1,5 +1,5 @@
 #pragma once
-// KV.md T2: random command sequences against the scheduler, every command followed by a full audit, every step by the content oracle, every
+// T2: random command sequences against the scheduler, every command followed by a full audit, every step by the content oracle, every
 // answer compared with a recomputation from its own tokens alone. A failing sequence is shrunk by deleting commands.
 #include <cstdint>
 #include <string>
@@ -27,6 +27,7 @@ struct CommandConfig {
   sched::SchedulerConfig scheduler;
   uint32_t ranks = 1;         // this many schedulers get the same log; their digests must agree at every step
   bool newest_first = false;  // settles the newest outstanding step first (a drill)
+  std::string* transcript = nullptr;  // if set, the log in the form of transcript.h is appended
 };
 
 // A scheduler configuration drawn from the seed: groups, page size, overlap, pools at the very floor.

@@ -1,4 +1,4 @@
-// KV.md T5: the twelve ways of A.6 to damage the ledger's memory, under load. Each must be noticed within the audit period and contained:
+// T5: twelve ways to damage the ledger's memory, under load. Each must be noticed within the audit period and contained:
 // after that nobody reads a wrong page, everybody finishes with the right answer, and the process lives.
 #include <fmt/format.h>
 

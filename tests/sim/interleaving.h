@@ -1,5 +1,5 @@
 #pragma once
-// KV.md B.3: the least interleaving that broke the old engine, with both endings. Also run by the drills.
+// T6: the least interleaving that broke an engine of this kind, with both endings. Also run by the drills.
 #include <algorithm>
 #include <string>
 

@@ -1,4 +1,4 @@
-// KV.md T3: every interleaving of a few small requests, on the real ledger and scheduler. Depth-first over copies of the whole scheduler;
+// T3: every interleaving of a few small requests, on the real ledger and scheduler. Depth-first over copies of the whole scheduler;
 // states are compared by a canonical form with pages renamed. At every state anything may happen that can: the next request arrives, a step
 // is launched, the oldest step settles with any set of requests stopping, any request is cancelled, any evictable page is given up. After
 // every action the full audit runs and the content oracle checks every read.
@@ -6,7 +6,9 @@
 //   ledger_check            the scopes for CI
 //   ledger_check --long     larger ones, hours of them
 //   ledger_check NAME...    by name
+//   --seconds=S             each scope for at most so long; what was not finished is said to be BOUNDED
 //   ledger_check --drills   (drill build) every mutant that shows in these scopes must be found; says after how many states
+#include <absl/container/flat_hash_set.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +16,6 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "proto/base/random.h"
@@ -57,7 +58,7 @@ const Scope kScopes[] = {
     {"XY-ps2", "XY", {0, 3}, 6, 0, 2, 2, 4, 1},
     {"AB-windows-only", "AB", {2, 3}, 0, 0, 1, 2, 2, 1},
     {"AB-reserve", "AB", {0, 2}, 6, 0, 1, 2, 2, 0, 1},
-    // The scopes KV.md lists.
+    // The scopes the design was first checked with.
     {"ABCA", "ABCA", {0, 2}, 8, 0, 1, 2, 2, 1},
     {"PQDP", "PQDP", {0, 3}, 9, 12, 1, 2, 2, 1},
     {"ABAB-D2", "ABAB", {0, 2}, 8, 0, 1, 2, 2, 2},
@@ -302,7 +303,7 @@ class Checker {
   sim::FindingLog log_;
   std::vector<Frame> stack_;
   std::vector<Action> trace_;
-  std::unordered_set<uint64_t> seen_;
+  absl::flat_hash_set<uint64_t> seen_;  // fingerprints of canonical states
   std::vector<uint64_t> words_;
   std::string error_;
 };

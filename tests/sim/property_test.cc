@@ -1,4 +1,4 @@
-// KV.md T2 and T8: random commands, audited after each, content checked at each step; alone and as two ranks.
+// T2 and T8: random commands, audited after each, content checked at each step; alone and as two ranks.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>

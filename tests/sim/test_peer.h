@@ -76,6 +76,8 @@ struct TestPeer {
     b.live_ = a.live_;
   }
   static std::vector<SeqRow*>& rows(Ledger& l) { return l.rows_; }
+  static void SetOwner(Ledger& l, size_t g, uint32_t page, NodeId owner) { l.index_.owner_[g][page] = owner; }
+  static PageRef& NodeRef(Ledger& l, NodeId n, size_t g) { return l.index_.refs_[n.v * l.index_.groups_ + g]; }
   static void SetMirror(SeqRow& row, size_t g, uint32_t block, int32_t page) { row.tables_[g].mirror[block] = page; }
 };
 

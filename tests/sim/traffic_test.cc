@@ -1,4 +1,4 @@
-// KV.md T7, T9: the report's load on scheduler and ledger, content checked at every step.
+// T7, T9: the report's load on scheduler and ledger, content checked at every step.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>

@@ -51,7 +51,7 @@ def system_prompt():
 
 SYSTEM = system_prompt()
 failures, ttfts, itls, walls = [], [], [], []
-stats = {"requests": 0, "tool_calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0}
+stats = {"requests": 0, "tool_calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "cancels": 0}
 lock = threading.Lock()
 
 def fail(what):
@@ -130,6 +130,7 @@ def leave_early(messages, r):
     c.request("POST", U.path.rstrip("/") + "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     time.sleep(r.random() * 0.2)
     c.close()
+    with lock: stats["cancels"] += 1
 
 def conversation(lane, n, timed=True):
     """One conversation; returns what every request answered, to compare with a solo replay."""

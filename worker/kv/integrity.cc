@@ -9,6 +9,7 @@ namespace holdfast::kv {
 namespace {
 
 constexpr size_t kMaxProblems = 16;
+constexpr uint32_t kAhead = 8;  // entries whose pages are fetched before they are looked at
 
 template <class... Args>
 void Note(AuditReport* report, const char* kind, size_t g, uint32_t page, fmt::format_string<Args...> format, Args&&... args) {
@@ -19,11 +20,14 @@ void Note(AuditReport* report, const char* kind, size_t g, uint32_t page, fmt::f
 }
 
 void Mark(std::vector<std::vector<bool>>* pages, size_t g, uint32_t page, const Arena& arena) {
+  if (pages->size() <= g) pages->resize(g + 1);
   if ((*pages)[g].empty()) (*pages)[g].resize(arena.size());
   (*pages)[g][page] = true;
 }
 
-bool Marked(const std::vector<std::vector<bool>>& pages, size_t g, uint32_t page) { return !pages[g].empty() && pages[g][page]; }
+bool Marked(const std::vector<std::vector<bool>>& pages, size_t g, uint32_t page) {
+  return g < pages.size() && !pages[g].empty() && pages[g][page];
+}
 
 }  // namespace
 
@@ -52,16 +56,25 @@ std::vector<ArenaEvent> Ledger::DrainEvents() {
   return out;
 }
 
-void Ledger::AuditRow(const SeqRow& row, AuditReport* report, Namings* namings) const {
+void Ledger::AuditRow(const SeqRow& row, AuditReport* report) const {
   const uint64_t before = report->count;
   const uint32_t blocks = row.blocks();
   for (size_t g = 0; g < groups(); ++g) {
-    if (row.blocks_in(g) != blocks) Note(report, "row_length", g, 0, "{} entries, group 0 has {}", row.blocks_in(g), blocks);
+    const Arena& arena = arenas_[g];
+    const uint32_t mine = row.blocks_in(g);
+    if (mine != blocks) Note(report, "row_length", g, 0, "{} entries, group 0 has {}", mine, blocks);
     const uint32_t w = windows_[g];
     const uint32_t low = w == 0 || row.settled < w ? 0 : (row.settled - w + 1) / page_size_;
     const uint32_t high = (row.launched + page_size_ - 1) / page_size_;
-    if (row.blocks_in(g) < high) Note(report, "row_short", g, 0, "{} blocks, launched {} tokens", row.blocks_in(g), row.launched);
-    for (uint32_t i = 0; i < row.blocks_in(g); ++i) {
+    if (mine < high) Note(report, "row_short", g, 0, "{} blocks, launched {} tokens", mine, row.launched);
+    for (uint32_t i = 0; i < mine; ++i) {
+      if (i + kAhead < mine) {
+        const PageRef& next = row.at(g, i + kAhead);
+        if (next && next.page() < arena.size()) {
+          arena.Prefetch(next.page());
+          __builtin_prefetch(&scratch_.namings[g][next.page()], 1);
+        }
+      }
       const PageRef& ref = row.at(g, i);
       if (!ref) {
         if (i >= low && i < high) Note(report, "row_hole", g, 0, "block {} is missing, settled {} launched {}", i, row.settled, row.launched);  // I11
@@ -69,54 +82,57 @@ void Ledger::AuditRow(const SeqRow& row, AuditReport* report, Namings* namings) 
         continue;
       }
       if (row.mirror_at(g, i) != static_cast<int32_t>(ref.page())) Note(report, "mirror", g, ref.page(), "block {}: mirror {}", i, row.mirror_at(g, i));
-      if (ref.id().group() != g || ref.page() >= arenas_[g].size()) {
+      if (ref.id().group() != g || ref.page() >= arena.size()) {
         Note(report, "row_foreign_page", g, ref.page(), "block {} names a page of group {}", i, ref.id().group());
         continue;
       }
-      Naming& naming = (*namings)[g][ref.page()];
+      Naming& naming = scratch_.namings[g][ref.page()];
       naming.rows++;
-      const StateWord word = arenas_[g].word(ref.page());
+      const StateWord word = arena.word(ref.page());
       const bool quarantined = word.kind() == PageKind::kQuarantined && word.generation() == ref.generation();
-      if (!arenas_[g].Live(ref) && !quarantined) {  // I4
+      if (!arena.Live(ref) && !quarantined) {  // I4
         Note(report, "row_stale", g, ref.page(), "block {} names generation {}, page has kind {} ref {} generation {}", i, ref.generation(),
              static_cast<int>(word.kind()), word.ref(), word.generation());
-        Mark(&report->suspect_pages, g, ref.page(), arenas_[g]);
+        Mark(&report->suspect_pages, g, ref.page(), arena);
       }
       // A page of several rows is the same block of the same path in all of them.
       if (naming.block == 0) naming.block = i + 1;
       if (naming.block != i + 1) {
         Note(report, "row_two_blocks", g, ref.page(), "blocks {} and {}", naming.block - 1, i);
-        Mark(&report->doubtful_pages, g, ref.page(), arenas_[g]);
+        Mark(&report->doubtful_pages, g, ref.page(), arena);
       }
       // I6: what is still written is nobody else's.
       if ((i + 1) * page_size_ > row.settled && (word.ref() != 1 || word.indexed())) {
         Note(report, "row_shared_write", g, ref.page(), "block {} is being written, ref {} indexed {}", i, word.ref(), word.indexed());
-        Mark(&report->doubtful_pages, g, ref.page(), arenas_[g]);
+        Mark(&report->doubtful_pages, g, ref.page(), arena);
       }
     }
   }
-  // I7, for the window groups too while the row holds the page.
-  if (row.node != kNoNode) {
-    if (!index_.live(row.node) || index_.depth(row.node) != row.indexed || row.indexed > blocks) {
-      Note(report, "row_node", 0, 0, "node {} for {} indexed blocks", row.node.v, row.indexed);
-    } else {
-      NodeId n = row.node;
-      for (uint32_t i = row.indexed; i > 0; --i, n = index_.parent(n)) {
-        for (size_t g = 0; g < groups(); ++g) {
-          if (i - 1 >= row.blocks_in(g)) continue;
-          const PageRef& mine = row.at(g, i - 1);
-          if (mine && !index_.ref(n, g).Names(mine)) {
-            Note(report, "row_node_page", g, mine.page(), "block {} differs from its node {}", i - 1, n.v);
-            Mark(&report->doubtful_pages, g, mine.page(), arenas_[g]);
-          }
-        }
-      }
-    }
-  }
+  AuditPath(row, report);
   if (report->count != before) report->suspect_rows.push_back(const_cast<SeqRow*>(&row));
 }
 
-void Ledger::AuditNode(NodeId n, AuditReport* report, Namings* namings) const {
+// I7, for the window groups too while the row holds the page.
+void Ledger::AuditPath(const SeqRow& row, AuditReport* report) const {
+  if (row.node == kNoNode) return;
+  if (!index_.live(row.node) || index_.depth(row.node) != row.indexed || row.indexed > row.blocks()) {
+    Note(report, "row_node", 0, 0, "node {} for {} indexed blocks", row.node.v, row.indexed);
+    return;
+  }
+  NodeId n = row.node;
+  for (uint32_t i = row.indexed; i > 0; --i, n = index_.parent(n)) {
+    for (size_t g = 0; g < groups(); ++g) {
+      if (i - 1 >= row.blocks_in(g)) continue;
+      const PageRef& mine = row.at(g, i - 1);
+      if (mine && !index_.ref(n, g).Names(mine)) {
+        Note(report, "row_node_page", g, mine.page(), "block {} differs from its node {}", i - 1, n.v);
+        if (mine.page() < arenas_[g].size()) Mark(&report->doubtful_pages, g, mine.page(), arenas_[g]);
+      }
+    }
+  }
+}
+
+void Ledger::AuditNode(NodeId n, AuditReport* report) const {
   bool any = false;
   for (size_t g = 0; g < groups(); ++g) {
     const PageRef& ref = index_.ref(n, g);
@@ -130,12 +146,15 @@ void Ledger::AuditNode(NodeId n, AuditReport* report, Namings* namings) const {
       Note(report, "node_foreign_page", g, ref.page(), "node {}", n.v);
       continue;
     }
-    Naming& naming = (*namings)[g][ref.page()];
-    if (naming.nodes > 0) Note(report, "page_in_two_nodes", g, ref.page(), "node {}", n.v);  // I5
-    naming.nodes = naming.nodes == 0 ? 1 : 2;
-    if (index_.owner(g, ref.page()) != n) Note(report, "owner", g, ref.page(), "node {} has it, owner says {}", n.v, index_.owner(g, ref.page()).v);
+    if (const NodeId owner = index_.owner(g, ref.page()); owner == n) {
+      scratch_.entries[g]++;
+    } else {  // I5: of several nodes naming one page only one can be its owner
+      Note(report, "owner", g, ref.page(), "node {} names it, its owner is {}", n.v, owner.v);
+      Mark(&report->suspect_pages, g, ref.page(), arena);
+      Mark(&report->doubtful_pages, g, ref.page(), arena);
+    }
     const StateWord word = arena.word(ref.page());
-    if (!arena.Live(ref) || !word.indexed()) {  // I4
+    if (word.kind() != PageKind::kHeld || word.ref() == 0 || word.generation() != ref.generation() || !word.indexed()) {  // I4
       Note(report, "node_stale", g, ref.page(), "node {} names generation {}, page has kind {} indexed {} generation {}", n.v, ref.generation(),
            static_cast<int>(word.kind()), word.indexed(), word.generation());
       Mark(&report->suspect_pages, g, ref.page(), arena);
@@ -145,24 +164,26 @@ void Ledger::AuditNode(NodeId n, AuditReport* report, Namings* namings) const {
     // I8: below an index-only full page everything is index-only.
     if (windows_[g] == 0 && word.ref() > 1 && index_.depth(n) > 1) {
       const PageRef& up = index_.ref(index_.parent(n), g);
-      if (up && arena.word(up.page()).ref() == 1) Note(report, "closure", g, ref.page(), "node {} is in use, its parent is not", n.v);
+      if (up && up.page() < arena.size() && arena.word(up.page()).ref() == 1) Note(report, "closure", g, ref.page(), "node {} is in use, its parent is not", n.v);
     }
   }
   if (!any && index_.children(n) == 0 && index_.pins(n) == 0) Note(report, "node_empty", 0, 0, "node {}", n.v);
 }
 
-void Ledger::AuditPages(size_t g, const Namings& namings, AuditReport* report) const {
+void Ledger::AuditPages(size_t g, AuditReport* report) const {
   const Arena& arena = arenas_[g];
   if (!arena.PartitionHolds()) Note(report, "partition", g, 0, "kinds do not partition the pages");  // I13
   if (arena.refs_fingerprint() != tallies_[g].rows + tallies_[g].index) Note(report, "refs", g, 0, "references differ from rows and index");
   if (!arena.FreeListHolds()) Note(report, "free_list", g, 0, "{} listed, {} free", arena.free_listed(), arena.count(PageKind::kFree));  // I2
-  uint32_t evictable = 0;
+  uint32_t evictable = 0, owned = 0;
   for (uint32_t p = 0; p < arena.size(); ++p) {
     const StateWord word = arena.word(p);
-    const Naming& naming = namings[g][p];
-    const uint32_t named = naming.rows + naming.nodes;
-    bool ok = word.ref() == named && word.indexed() == (naming.nodes > 0) && word.io_pin() == 0;  // I3
-    switch (word.kind()) {                                                                         // I1
+    const uint32_t rows = scratch_.namings[g][p].rows, nodes = index_.owner(g, p) != kNoNode;
+    scratch_.namings[g][p] = {};
+    const uint32_t named = rows + nodes;
+    owned += nodes;
+    bool ok = word.ref() == named && word.indexed() == (nodes > 0) && word.io_pin() == 0;  // I3
+    switch (word.kind()) {                                                                  // I1
       case PageKind::kFree: ok = ok && word.ref() == 0 && p < arena.limit(); break;
       case PageKind::kHeld: ok = ok && word.ref() > 0; break;
       case PageKind::kRetiring:
@@ -173,34 +194,42 @@ void Ledger::AuditPages(size_t g, const Namings& namings, AuditReport* report) c
     evictable += word.kind() == PageKind::kHeld && word.indexed() && word.ref() == 1;
     if (ok) continue;
     Note(report, "page_state", g, p, "kind {} ref {} indexed {} io {}, named by {} row entries and {} nodes", static_cast<int>(word.kind()), word.ref(),
-         word.indexed(), word.io_pin(), static_cast<uint32_t>(naming.rows), static_cast<uint32_t>(naming.nodes));
+         word.indexed(), word.io_pin(), rows, nodes);
     Mark(&report->suspect_pages, g, p, arena);
     if (named > word.ref()) Mark(&report->doubtful_pages, g, p, arena);
     if (named == 0 && word.ref() > 0) report->orphan = true;
   }
   if (evictable != arena.evictable()) Note(report, "evictable", g, 0, "{} counted, {} kept", evictable, arena.evictable());
+  // Every node entry whose page owns it back is one page's owner; equal numbers make the two the same set.
+  if (owned == scratch_.entries[g]) return;
+  for (uint32_t p = 0; p < arena.size(); ++p) {
+    const NodeId owner = index_.owner(g, p);
+    if (owner == kNoNode) continue;
+    const bool named = index_.live(owner) && index_.ref(owner, g) && index_.ref(owner, g).id() == PageId(static_cast<uint8_t>(g), p);
+    if (named) continue;
+    Note(report, "owner", g, p, "its owner, node {}, does not name it", owner.v);
+    Mark(&report->suspect_pages, g, p, arena);
+    Mark(&report->doubtful_pages, g, p, arena);
+  }
 }
 
 AuditReport Ledger::Audit() const {
   AuditReport report;
-  report.suspect_pages.resize(groups());
-  report.doubtful_pages.resize(groups());
-  Namings namings;
-  for (const Arena& arena : arenas_) namings.emplace_back(arena.size());
-  for (const SeqRow* row : rows_) AuditRow(*row, &report, &namings);
+  scratch_.namings.resize(groups());
+  scratch_.entries.assign(groups(), 0);
+  for (size_t g = 0; g < groups(); ++g) scratch_.namings[g].resize(arenas_[g].size());
+  for (const SeqRow* row : rows_) AuditRow(*row, &report);
   // Pages of nodes lie anywhere: what the next nodes name is fetched while this one is looked at.
-  constexpr uint32_t kAhead = 8;
   for (uint32_t v = 0; v < index_.slab_size(); ++v) {
     for (size_t g = 0; v + kAhead < index_.slab_size() && g < groups(); ++g) {
       const PageRef& ref = index_.ref(NodeId(v + kAhead), g);
       if (!ref || ref.page() >= arenas_[g].size()) continue;
       arenas_[g].Prefetch(ref.page());
       index_.PrefetchOwner(g, ref.page());
-      __builtin_prefetch(&namings[g][ref.page()], 1);
     }
-    if (index_.live(NodeId(v))) AuditNode(NodeId(v), &report, &namings);
+    if (index_.live(NodeId(v))) AuditNode(NodeId(v), &report);
   }
-  for (size_t g = 0; g < groups(); ++g) AuditPages(g, namings, &report);
+  for (size_t g = 0; g < groups(); ++g) AuditPages(g, &report);
   if (report.clean()) return report;
   for (SeqRow* row : rows_) {
     bool doubtful = report.orphan;

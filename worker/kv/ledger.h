@@ -47,7 +47,7 @@ struct AuditReport {
   std::vector<Problem> problems;                 // the first few
   uint64_t count = 0;
   std::vector<SeqRow*> suspect_rows;             // may have read or be about to read something that is not theirs
-  std::vector<std::vector<bool>> suspect_pages;  // [group][page], a group without any is empty: states that disagree
+  std::vector<std::vector<bool>> suspect_pages;  // [group][page], groups without any are empty or missing: states that disagree
   std::vector<std::vector<bool>> doubtful_pages; // likewise: somebody names it who has no right to; every row naming it is suspect
   bool orphan = false;                           // a page is held that nobody names: any row may have lost it, so all are suspect
   bool clean() const { return count == 0; }
@@ -115,11 +115,11 @@ class Ledger {
   // True when an edit refused something since the last ClearEvents.
   bool HasEvents() const;
   std::vector<ArenaEvent> DrainEvents();
-  // Everything, O(pages + rows + nodes). Does not change anything.
+  // Everything, O(pages + rows + nodes). Changes nothing but scratch of its own; allocates only when something is wrong or for the first time.
   AuditReport Audit() const;
   // The index gives every reference back; rows leave it.
   void ResetIndex();
-  // Sets arenas and an empty index from what rows name. Pages of `quarantine` ([group][page] or empty) that no row names are quarantined.
+  // Sets arenas and an empty index from what rows name. Pages of `quarantine` (as suspect_pages) that no row names are quarantined.
   void RebuildFromRows(const std::vector<std::vector<bool>>& quarantine);
   // The row is emptied without giving anything back; only before RebuildFromRows.
   void Forget(SeqRow* row);
@@ -144,16 +144,19 @@ class Ledger {
   void MarkWindow(NodeId node, uint8_t cls);
   void Leave(SeqRow* row);
   void UnindexSubtree(NodeId top);
-  // Who names a page, as the audit counts it.
+  // How often rows name a page, as the audit counts it. The index's side is `owner`, which the audit proves to be the nodes' entries.
   struct Naming {
-    uint32_t rows : 30 = 0;
-    uint32_t nodes : 2 = 0;  // 2 = several
-    uint32_t block = 0;      // 1 + the block it is in rows
+    uint32_t rows = 0;
+    uint32_t block = 0;  // 1 + the block it is in rows
   };
-  using Namings = std::vector<std::vector<Naming>>;  // [group][page]
-  void AuditRow(const SeqRow& row, AuditReport* report, Namings* namings) const;
-  void AuditNode(NodeId node, AuditReport* report, Namings* namings) const;
-  void AuditPages(size_t g, const Namings& namings, AuditReport* report) const;
+  struct AuditScratch {
+    std::vector<std::vector<Naming>> namings;  // [group][page], all zero between audits
+    std::vector<uint32_t> entries;             // [group] node entries whose page says the node owns it
+  };
+  void AuditRow(const SeqRow& row, AuditReport* report) const;
+  void AuditPath(const SeqRow& row, AuditReport* report) const;
+  void AuditNode(NodeId node, AuditReport* report) const;
+  void AuditPages(size_t g, AuditReport* report) const;
 
   uint32_t page_size_;
   std::vector<uint32_t> windows_;
@@ -167,6 +170,7 @@ class Ledger {
   uint64_t tick_ = 0;                // logical time of use
   uint64_t digest_ = 0x6c65'6467'6572ull;
   LedgerCounters counters_;
+  mutable AuditScratch scratch_;
 };
 
 }  // namespace holdfast::kv

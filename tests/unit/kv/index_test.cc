@@ -5,6 +5,7 @@
 #include "proto/base/random.h"
 #include "tests/sim/test_peer.h"
 #include "worker/kv/evict_heap.h"
+#include "worker/kv/ledger.h"
 #include "worker/kv/prefix_index.h"
 
 using namespace holdfast;
@@ -90,4 +91,71 @@ TEST_CASE("roots of salts come and go with what is under them") {
   CHECK(index.FindRoot("b") == b);
   index.Unpin(b);
   CHECK(index.size() == 0);
+}
+
+namespace {
+
+// A ledger with one row of three indexed blocks; damage is done by hand.
+struct Indexed {
+  SeqRow row{1};
+  Ledger ledger{{.page_size = 1, .groups = {{0, 8, 0}}}, 2};  // behind the row: it lets go of it first
+  std::vector<TokenId> tokens{7, 8, 9};
+  std::vector<uint64_t> chain;
+
+  Indexed() {
+    for (TokenId t : tokens) chain.push_back(ChainHash(chain.empty() ? SaltHash("") : chain.back(), &t, 1));
+    ledger.Adopt(&row, "", ledger.Lookup("", tokens, chain, 2));
+    REQUIRE(ledger.ExtendTo(&row, 3));
+    row.launched = row.settled = 3;
+    uint32_t next_anchor = 0;
+    ledger.Commit(&row, {.tokens = tokens, .chain = chain, .anchors = {}, .next_anchor = &next_anchor});
+    REQUIRE(ledger.Audit().clean());
+  }
+  NodeId Owner(uint32_t block) { return ledger.index().owner(0, row.at(0, block).page()); }
+  bool Suspects(uint32_t page) {
+    const AuditReport report = ledger.Audit();
+    return !report.clean() && !report.suspect_pages.empty() && report.suspect_pages[0][page];
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the audit proves that what nodes name and who owns each page are the same") {
+  SECTION("an owner that is another node") {
+    Indexed x;
+    const uint32_t page = x.row.at(0, 1).page();
+    TestPeer::SetOwner(x.ledger, 0, page, x.Owner(2));
+    CHECK(x.Suspects(page));
+  }
+  SECTION("a page without its owner") {
+    Indexed x;
+    const uint32_t page = x.row.at(0, 1).page();
+    TestPeer::SetOwner(x.ledger, 0, page, kNoNode);
+    CHECK(x.Suspects(page));
+  }
+  SECTION("a free page with an owner") {
+    Indexed x;
+    const uint32_t free = TestPeer::FreeHead(x.ledger.arena(0));
+    TestPeer::SetOwner(x.ledger, 0, free, x.Owner(0));
+    CHECK(x.Suspects(free));
+  }
+  SECTION("a page in two nodes") {
+    Indexed x;
+    const uint32_t page = x.row.at(0, 0).page(), generation = x.row.at(0, 0).generation(), lost = x.row.at(0, 2).page();
+    PageRef& entry = TestPeer::NodeRef(x.ledger, x.Owner(2), 0);
+    TestPeer::Forget(entry);
+    entry = TestPeer::Forge(0, page, generation);
+    CHECK(x.Suspects(page));
+    CHECK(x.Suspects(lost));
+  }
+  SECTION("two audits say the same: nothing is left over from the first") {
+    Indexed x;
+    const uint32_t page = x.row.at(0, 1).page();
+    TestPeer::SetOwner(x.ledger, 0, page, kNoNode);
+    const uint64_t count = x.ledger.Audit().count;
+    CHECK(x.ledger.Audit().count == count);
+    TestPeer::SetOwner(x.ledger, 0, page, x.row.node);  // the wrong one
+    TestPeer::SetOwner(x.ledger, 0, page, x.ledger.index().parent(x.row.node));
+    CHECK(x.ledger.Audit().clean());
+  }
 }

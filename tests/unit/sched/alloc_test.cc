@@ -25,7 +25,7 @@ void operator delete[](void* p, size_t) noexcept { std::free(p); }
 
 using namespace holdfast;
 
-TEST_CASE("decode steps allocate nothing, across block borders, commits, slides and evictions") {
+TEST_CASE("decode steps allocate nothing, across block borders, commits, slides, evictions and audits") {
   for (uint32_t page_size : {1u, 16u}) {
     sched::SchedulerConfig c;
     c.cache.page_size = page_size;
@@ -34,7 +34,7 @@ TEST_CASE("decode steps allocate nothing, across block borders, commits, slides 
     c.max_running = 8;
     c.prefill_chunk = 256;
     c.max_seq_len = 400;
-    c.audit_period = 0;  // audits are occasional and may allocate
+    c.audit_period = 16;  // full audits among them
     sim::FindingLog log;
     auto created = sched::Scheduler::Create(c, &log);
     REQUIRE(created.ok());
@@ -67,6 +67,7 @@ TEST_CASE("decode steps allocate nothing, across block borders, commits, slides 
     }
     for (int i = 0; i < 8; ++i) submit(100, 290);
     for (int i = 0; i < 60; ++i) step(&result, false);
+    const uint64_t audits = s.counters().audits;
     const uint64_t evicted = s.Pools()[0].evictions + s.Pools()[1].evictions;
     allocations = 0;
     counting = true;
@@ -74,6 +75,7 @@ TEST_CASE("decode steps allocate nothing, across block borders, commits, slides 
     counting = false;
     CAPTURE(page_size);
     CHECK(allocations == 0);
+    CHECK(s.counters().audits > audits);
     CHECK(s.running() == 8);
     CHECK(s.Pools()[0].evictions + s.Pools()[1].evictions > evicted);
     CHECK(log.findings.empty());
