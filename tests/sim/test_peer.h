@@ -124,7 +124,7 @@ struct TestPeer {
     to->limits_ = from.limits_, to->usable_ = from.usable_, to->next_order_ = from.next_order_, to->reserved_ = from.reserved_;
     to->oldest_ = from.oldest_, to->outstanding_ = from.outstanding_, to->inflight_tokens_ = from.inflight_tokens_;
     to->next_step_ = from.next_step_, to->digest_ = from.digest_, to->counters_ = from.counters_;
-    to->steps_to_audit_ = from.steps_to_audit_, to->containments_ = from.containments_, to->resize_ = from.resize_;
+    to->steps_to_audit_ = from.steps_to_audit_, to->audited_at_ = from.audited_at_, to->containments_ = from.containments_, to->resize_ = from.resize_;
     to->targets_ = from.targets_, to->moves_ = from.moves_;
     return to;
   }

@@ -38,6 +38,13 @@ void SchedulerImpl::CheckStep(bool settled) {
   Contain(cause);
 }
 
+// Nobody waits for what is done now, and damage is found before the next request meets it.
+void SchedulerImpl::AuditWhenIdle() {
+  if (config_.audit_period == 0 || audited_at_ == next_step_ || outstanding_ > 0 || !running_.empty() || !waiting_.empty()) return;
+  steps_to_audit_ = config_.audit_period;
+  Contain(nullptr);
+}
+
 bool SchedulerImpl::Audit() {
   contained_now_ = false;
   Contain(nullptr);
@@ -100,6 +107,7 @@ void SchedulerImpl::CountContainment() {
 
 void SchedulerImpl::Contain(const char* cause) {
   counters_.audits++;
+  audited_at_ = next_step_;
   kv::AuditReport report = ledger_.Audit();
   uint64_t reserved = 0;
   for (const Sequence* s : running_) reserved += s->reserved;

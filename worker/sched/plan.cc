@@ -129,6 +129,7 @@ const StepPlan* SchedulerImpl::Plan() {
     if (!contained_now_ || outstanding_ > 0) break;
     contained_now_ = false;
   }
+  AuditWhenIdle();
   return nullptr;
 }
 

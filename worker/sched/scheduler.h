@@ -27,7 +27,7 @@ struct SchedulerConfig {
   uint32_t max_waiting = 256;
   uint32_t overlap_depth = 0;         // D: steps submitted beyond the one running (0 on a synchronous backend)
   bool prefix_cache = true;
-  uint32_t audit_period = 256;        // steps between full audits; 1 = every step
+  uint32_t audit_period = 256;        // steps between full audits, and one when nothing is left to do; 1 = every step, 0 = never
   uint32_t reserve_tokens = 0;        // cap of max_tokens that admission reserves for; 0 = reserve all of it
 };
 

@@ -101,6 +101,7 @@ class SchedulerImpl final : public Scheduler {
   void Report(Severity severity, const char* kind, std::string detail);
   void CheckStep(bool settled);
   void Contain(const char* cause);
+  void AuditWhenIdle();                    // once after the last step
   void Requeue(Sequence* sequence);        // forced: forgets the row, drops launched steps' outcomes
   void CountContainment();
 
@@ -136,6 +137,7 @@ class SchedulerImpl final : public Scheduler {
   SchedulerCounters counters_;
 
   uint32_t steps_to_audit_ = 0;
+  StepNo audited_at_{1};                   // next_step_ when everything was looked at last
   bool audit_soon_ = false;
   bool contained_now_ = false;          // a repair happened; cleared by who looks
   std::vector<uint64_t> containments_;     // step numbers of the last few

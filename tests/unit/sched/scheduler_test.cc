@@ -248,6 +248,29 @@ TEST_CASE("a suspect page restarts exactly its readers and is never handed out a
   CHECK(d.s->Pools()[0].quarantined == 1);
 }
 
+TEST_CASE("everything is looked at once when nothing is left to do") {
+  sched::SchedulerConfig c = Small();
+  c.audit_period = 256;
+  Driver d(c);
+  const RequestId r = d.Submit(Text(1, 20), 3);
+  while (!d.ended.count(r.v)) REQUIRE(d.Step());
+  CHECK(d.s->counters().audits == 0);
+  // Damage that no edit will meet: a cached page's word says one reference more.
+  kv::Arena& arena = kv::TestPeer::arena(sched::TestPeer::ledger(*d.s), 0);
+  uint32_t page = 0;
+  while (arena.word(page).kind() != kv::PageKind::kHeld) ++page;
+  const kv::StateWord w = arena.word(page);
+  kv::TestPeer::StompWord(arena, page, kv::StateWord::Make(w.kind(), w.indexed(), w.ref() + 1, w.generation()));
+  CHECK(d.log.findings.empty());
+  CHECK(!d.Step());
+  CHECK(d.s->counters().audits == 1);
+  CHECK(!d.log.findings.empty());
+  d.log.findings.clear();
+  CHECK(!d.Step());
+  CHECK(d.s->counters().audits == 1);  // nothing happened since
+  CHECK(d.Wrong() == "");
+}
+
 TEST_CASE("pools grow and shrink under load without a failed request") {
   Driver d(Small());
   std::vector<RequestId> ids;
