@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -76,10 +77,10 @@ bool Pipe(UniqueFd* read_end, UniqueFd* write_end) {
   return true;
 }
 
-// dup2 in the child must not overwrite a descriptor that a later dup2 still needs: move ours out of the way of 0..4.
+// dup2 in the child must not overwrite a descriptor that a later dup2 still needs: move ours out of the way of 0..5.
 bool MoveUp(UniqueFd* fd) {
-  if (fd->get() > kKeepFd) return true;
-  const int moved = ::fcntl(fd->get(), F_DUPFD_CLOEXEC, kKeepFd + 1);
+  if (fd->get() > kGroupFd) return true;
+  const int moved = ::fcntl(fd->get(), F_DUPFD_CLOEXEC, kGroupFd + 1);
   if (moved < 0) return false;
   fd->Reset(moved);
   return true;
@@ -127,10 +128,11 @@ absl::StatusOr<ChildProcess> Launch(const LaunchSpec& spec) {
   UniqueFd lifeline_read, log_write, null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null || !Pipe(&lifeline_read, &child.lifeline_) || !Pipe(&child.log_, &log_write)) return FromErrno(errno, "cannot start a worker");
   if (!MoveUp(&lifeline_read) || !MoveUp(&log_write) || !MoveUp(&null)) return FromErrno(errno, "cannot start a worker");
-  UniqueFd keep;
-  if (spec.keep_fd >= 0) {
-    keep.Reset(::fcntl(spec.keep_fd, F_DUPFD_CLOEXEC, kKeepFd + 1));
-    if (!keep) return FromErrno(errno, "cannot start a worker");
+  UniqueFd keep, group;
+  for (const auto& [from, to] : {std::pair{spec.keep_fd, &keep}, std::pair{spec.group_fd, &group}}) {
+    if (from < 0) continue;
+    to->Reset(::fcntl(from, F_DUPFD_CLOEXEC, kGroupFd + 1));
+    if (!*to) return FromErrno(errno, "cannot start a worker");
   }
   ::fcntl(child.log_.get(), F_SETFL, O_NONBLOCK);
 
@@ -139,8 +141,17 @@ absl::StatusOr<ChildProcess> Launch(const LaunchSpec& spec) {
   ::posix_spawn_file_actions_adddup2(actions.get(), log_write.get(), 1);
   ::posix_spawn_file_actions_adddup2(actions.get(), log_write.get(), 2);
   ::posix_spawn_file_actions_adddup2(actions.get(), lifeline_read.get(), kLifelineFd);
-  if (keep) ::posix_spawn_file_actions_adddup2(actions.get(), keep.get(), kKeepFd);
-  ::posix_spawn_file_actions_addclosefrom_np(actions.get(), (keep ? kKeepFd : kLifelineFd) + 1);
+  // What is not given is closed: number 4 and 5 may be something of ours.
+  const auto give = [&](const UniqueFd& fd, int number) {
+    if (fd) {
+      ::posix_spawn_file_actions_adddup2(actions.get(), fd.get(), number);
+    } else {
+      ::posix_spawn_file_actions_addclose(actions.get(), number);
+    }
+  };
+  give(keep, kKeepFd);
+  give(group, kGroupFd);
+  ::posix_spawn_file_actions_addclosefrom_np(actions.get(), kGroupFd + 1);
 
   Attributes attributes;
   sigset_t none, all;

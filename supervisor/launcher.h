@@ -3,7 +3,7 @@
 // tied to the thread that spawned it).
 //
 // The child gets: stdin from /dev/null, stdout and stderr into a pipe of ours, descriptor 3 = the read end of its lifeline (EOF = we are
-// gone), descriptor 4 = the spec's keep_fd if any, a process group of its own (Ctrl-C at a terminal reaches the supervisor alone), default signal dispositions, nothing else.
+// gone), descriptor 4 = the spec's keep_fd and 5 its group_fd, if any, a process group of its own (Ctrl-C at a terminal reaches the supervisor alone), default signal dispositions, nothing else.
 // Signals go through the pidfd, so they can only ever reach the process that was spawned.
 #include <absl/status/statusor.h>
 #include <sys/types.h>
@@ -18,12 +18,14 @@ namespace holdfast::supervisor {
 
 inline constexpr int kLifelineFd = 3;  // in the child
 inline constexpr int kKeepFd = 4;      // in the child, when the spec has one
+inline constexpr int kGroupFd = 5;     // likewise
 
 struct LaunchSpec {
   std::string binary;                    // path
   std::vector<std::string> args;         // without argv[0]
   std::vector<std::string> environment;  // "NAME=value", added to ours (or replacing)
   int keep_fd = -1;                      // ours; the child gets a copy as kKeepFd
+  int group_fd = -1;                     // ours; the child gets a copy as kGroupFd
 };
 
 // A process we spawned and have not reaped. Move-only; the destructor closes the lifeline, which ends an obedient child.

@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include <fmt/format.h>
 
 #include "proto/base/exit_code.h"
 #include "proto/base/fault.h"
+#include "proto/base/group_memory.h"
 #include "proto/base/log.h"
 #include "proto/base/random.h"
 #include "proto/base/signals.h"
@@ -236,6 +239,8 @@ void Supervisor::Spawn(const Action& action) {
   r = RankRuntime{};
   if (i == 0) {
     sequencer_.Reset(config_.group.ranks);
+    group_memory_ = config_.group.ranks > 1 ? CreateGroupMemory(config_.group.ranks) : UniqueFd();
+    if (config_.group.ranks > 1 && !group_memory_) LogError("no memory for the ranks to share: {}", ::strerror(errno));
     last_step_.Clear();
     ready_.Clear();
     permanent_message_.clear();
@@ -255,6 +260,10 @@ void Supervisor::Spawn(const Action& action) {
   if (keep) {
     spec.keep_fd = keep.get();
     spec.args.insert(spec.args.end(), {"--keep-fd", std::to_string(kKeepFd)});
+  }
+  if (group_memory_) {
+    spec.group_fd = group_memory_.get();
+    spec.args.insert(spec.args.end(), {"--group-fd", std::to_string(kGroupFd)});
   }
   absl::StatusOr<ChildProcess> child =
       FaultPoint("supervisor.spawn") ? absl::StatusOr<ChildProcess>(absl::NotFoundError("fault point")) : Launch(spec);

@@ -167,6 +167,7 @@ class Supervisor {
   std::vector<PendingResize> resizes_;
   proto::ResizeReport last_resize_;
   uint64_t resize_operation_ = 0;
+  UniqueFd group_memory_;                // of the present generation, when it has several ranks
 };
 
 }  // namespace holdfast::supervisor

@@ -28,6 +28,7 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
   app.add_option("--rank", c.rank, "This worker's rank");
   app.add_option("--tp", c.tp, "Ranks of the group")->check(CLI::Range(1u, 64u));
   app.add_option("--lifeline-fd", c.lifeline_fd, "Inherited pipe that closes when the supervisor dies");
+  app.add_option("--group-fd", c.group_fd, "Inherited memory that the ranks of this generation share");
   app.add_option("--keep-fd", c.keep_fd, "Inherited socket over which the supervisor keeps weights and recording beyond this process");
   app.add_option("--flight-record", c.flight_record, "File for the last steps when something goes wrong");
   app.add_flag("--safe", c.safe, "Safe profile: no prefix cache, an audit each step");
@@ -50,7 +51,7 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
                    CLI::Range(1e-6, 1.0));
   app.add_option("--page-size", c.page_size, "Tokens in a KV page")->capture_default_str()->check(CLI::IsMember({1, 2, 4, 8, 16, 32, 64, 128, 256}));
   app.add_option("--cache-type", cache_type, "radix: share prefixes; none: do not")->capture_default_str()->check(CLI::IsMember({"radix", "none", "naive"}));
-  app.add_option("--threads", c.threads, "Compute threads; 0 = the cores this process may use")->capture_default_str()->check(CLI::Range(0, 1024));
+  app.add_option("--threads", c.threads, "Compute threads of each rank; 0 = the cores this process may use, divided among the ranks")->capture_default_str()->check(CLI::Range(0, 1024));
   app.add_option("--backend", c.backend, "auto, cpu or reference")->capture_default_str()->check(CLI::IsMember({"auto", "cpu", "reference"}));
   app.add_option("--cpu-isa", c.cpu_isa, "auto, scalar, avx2, avx512, ...")->capture_default_str();
   app.add_flag("--check-tensors", c.check_tensors, "Refuse files with non-finite weights (costs a pass over the data)");
@@ -69,8 +70,8 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
   }
   c.prefix_cache = cache_type == "radix";
   if (c.rank >= c.tp) return absl::InvalidArgumentError(fmt::format("--rank {} of --tp {}: ranks count from 0 to {}", c.rank, c.tp, c.tp - 1));
-  if (c.tp > 1) {
-    return absl::InvalidArgumentError(fmt::format("--tp {}: this version computes on one rank; the value that works is --tp 1", c.tp));
+  if (c.tp > 1 && c.group_fd < 0) {
+    return absl::InvalidArgumentError(fmt::format("--tp {} without --group-fd: the supervisor gives the ranks of a group their shared memory", c.tp));
   }
   if (c.num_tokens && *c.num_tokens % c.page_size != 0) {
     return absl::InvalidArgumentError(fmt::format("--num-tokens {} is no multiple of --page-size {}; the nearest value that works is {}", *c.num_tokens,

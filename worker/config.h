@@ -19,6 +19,7 @@ struct WorkerConfig {
   uint32_t rank = 0;
   uint32_t tp = 1;
   int lifeline_fd = -1;
+  int group_fd = -1;                         // inherited memory that the ranks of this generation share (tp/group.h); needed when tp > 1
   int keep_fd = -1;                          // inherited socket to who keeps weights and recording beyond our life (link/keeper.h); -1 = nobody
   std::string flight_record;                 // file for the last steps, written when something goes wrong; empty = none
   bool safe = false;                         // the safe profile: no prefix cache, an audit each step

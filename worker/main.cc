@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 #include "proto/base/exit_code.h"
@@ -14,6 +15,7 @@
 #include "worker/bench.h"
 #include "worker/config.h"
 #include "worker/replay/replay.h"
+#include "worker/tp/group.h"
 #include "worker/worker.h"
 
 namespace holdfast::worker {
@@ -53,6 +55,18 @@ int Main(int argc, char** argv) {
   Lifeline lifeline(config->lifeline_fd, &inbox);
   std::optional<Keeper> keeper;
   if (config->keep_fd >= 0) keeper.emplace(UniqueFd(config->keep_fd));
+  std::unique_ptr<tp::Group> group;
+  if (config->tp > 1) {
+    tp::GroupOptions options;
+    options.rank = config->rank;
+    options.size = config->tp;
+    auto joined = tp::Group::Join(UniqueFd(config->group_fd), options);
+    if (!joined.ok()) {
+      std::fprintf(stderr, "holdfast-worker: %s\n", std::string(joined.status().message()).c_str());
+      return static_cast<int>(ExitCode::kConfig);
+    }
+    group = *std::move(joined);
+  }
   if (FaultPoint("worker.start")) return static_cast<int>(ExitCode::kDevice);
   SupervisorLink::Options link_options;
   link_options.target = config->supervisor;
@@ -63,7 +77,7 @@ int Main(int argc, char** argv) {
   int code;
   {
     SupervisorLink link(link_options, &inbox, &pulse);
-    Worker worker(*config, &inbox, &pulse, &link, &lifeline, keeper ? &*keeper : nullptr);
+    Worker worker(*config, &inbox, &pulse, &link, &lifeline, keeper ? &*keeper : nullptr, group.get());
     code = worker.Run();
     link.Flush(std::chrono::seconds(1));
   }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "kernels/cpu/isa.h"
 #include "proto/base/clock.h"
 #include "proto/base/exit_code.h"
 #include "proto/base/fault.h"
@@ -12,6 +15,7 @@
 #include "worker/model/tensor_plan.h"
 #include "worker/model/token_texts.h"
 #include "worker/replay/recording.h"
+#include "worker/tp/collective_shm.h"
 
 namespace holdfast::worker {
 namespace {
@@ -25,6 +29,9 @@ absl::Status Blame(absl::Status status, ExitCode code) {
   }
   return status;
 }
+
+// What a collective says: the peers' fault, not this rank's.
+absl::Status PeerFault(absl::Status status) { return Blame(std::move(status), ExitCode::kPeerLost); }
 
 // A file that is gone or unreadable is the environment's fault only when it may come back; the operator named it, so it is the model's.
 ExitCode ModelFault(const absl::Status& status) {
@@ -49,11 +56,12 @@ int ExitCodeOf(const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& config, const RuntimeEvents& events, FindingSink* findings) {
   const Instant begin = Clock::Real().Now();
   std::unique_ptr<Runtime> r(new Runtime());
+  const int threads = config.threads > 0 || config.tp == 1 ? config.threads : std::max(1, kernels::UsableCores() / static_cast<int>(config.tp));
   if (config.backend == "reference") {
     r->ops_ = kernels::MakeReferenceOps();
   } else {
     kernels::CpuOptions options;
-    options.threads = config.threads;
+    options.threads = threads;
     options.isa = config.cpu_isa;
     r->ops_ = kernels::MakeCpuOps(options);
     if (r->ops_ == nullptr) {
@@ -65,8 +73,10 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
 
   HF_BLAME_RETURN(r->file_, model::GgufFile::Open(config.model), ModelFault(why));
   HF_BLAME_RETURN(const proto::ModelCard card, model::MakeCard(*r->file_), ModelFault(why));
-  HF_BLAME_RETURN(r->hparams_, model::ReadHparams(*r->file_), ModelFault(why));
-  HF_BLAME_RETURN(const model::TensorPlan tensors, model::TensorPlan::Make(*r->file_, r->hparams_), ModelFault(why));
+  HF_BLAME_RETURN(const model::Hparams whole, model::ReadHparams(*r->file_), ModelFault(why));
+  HF_BLAME_RETURN(const model::Shard shard, model::MakeShard(*r->file_, whole, config.rank, config.tp), ExitCode::kConfig);
+  HF_BLAME_RETURN(const model::TensorPlan tensors, model::TensorPlan::Make(*r->file_, whole, shard), ModelFault(why));
+  r->hparams_ = model::HparamsOf(shard, whole);
   if (card.vocab_size() != static_cast<uint32_t>(r->hparams_.vocab)) {
     return Blame(absl::InvalidArgumentError(fmt::format("{}: the tokenizer has {} tokens, the output matrix {} rows", config.model,
                                                         card.vocab_size(), r->hparams_.vocab)),
@@ -74,19 +84,24 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   }
   HF_BLAME_RETURN(const kernels::KvDType dtype, model::KvDTypeFromFlag(config.kv_dtype), ExitCode::kConfig);
   HF_BLAME_RETURN(r->kv_plan_, model::MakeKvPlan(r->hparams_, *r->ops_, dtype, static_cast<int32_t>(config.page_size)), ExitCode::kConfig);
+  HF_BLAME_RETURN(const GroupCost cost, r->CostOfGroup(config, whole, tensors), ExitCode::kConfig);
 
+  if (events.group != nullptr && config.tp > 1) {
+    HF_RETURN_IF_ERROR(PeerFault(events.group->Meet()));
+    r->ranks_ = std::make_unique<tp::ShmCollective>(events.group);
+  }
   // Before the pools are sized: mapped weights are in memory already.
   if (events.keeper != nullptr) r->MapKeptWeights(tensors, *events.keeper);
 
   CachePlanInput input;
-  for (const auto& g : r->kv_plan_.groups) input.groups.push_back({g.window, static_cast<uint64_t>(g.page_bytes)});
+  for (size_t g = 0; g < r->kv_plan_.groups.size(); ++g) input.groups.push_back({r->kv_plan_.groups[g].window, cost.page_bytes[g]});
   input.page_size = config.page_size;
   input.max_running = config.max_running;
   input.prefill_chunk = config.prefill_chunk;
   input.context_length = r->hparams_.context_length;
-  input.memory_bytes = model::AvailableMemory().bytes;
-  input.weight_bytes = model::WeightStore::BytesNeeded(tensors, *r->ops_);
-  if (r->weights_ != nullptr) input.memory_bytes += input.weight_bytes;  // in use by the weights themselves
+  input.weight_bytes = cost.weight_bytes;
+  // Mapped weights are in use by the weights themselves.
+  HF_RETURN_IF_ERROR(PeerFault(r->AgreeOnMemory(r->weights_ != nullptr ? r->weights_->bytes() : 0, &input.memory_bytes)));
   input.memory_ratio = config.memory_ratio;
   input.max_seq_len = config.max_seq_len;
   input.num_tokens = config.num_tokens;
@@ -117,7 +132,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   if (r->weights_ == nullptr) {
     const Instant begin_weights = Clock::Real().Now();
     model::WeightOptions weight_options;
-    weight_options.threads = config.threads;
+    weight_options.threads = threads;
     weight_options.check_values = config.check_tensors;
     weight_options.progress = events.on_progress;
     HF_BLAME_RETURN(r->weights_, model::WeightStore::Create(*r->file_, tensors, *r->ops_, weight_options), ModelFault(why));
@@ -127,17 +142,52 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   } else if (events.on_progress && !events.on_progress({"mapped", r->weights_->bytes(), r->weights_->bytes()})) {
     return absl::CancelledError("loading was given up");
   }
-  HF_BLAME_RETURN(std::unique_ptr<model::Model> net, model::Model::Create(r->hparams_, r->weights_), ModelFault(why));
+  HF_BLAME_RETURN(std::unique_ptr<model::Model> net, model::Model::Create(r->hparams_, r->weights_, r->ranks_.get()), ModelFault(why));
 
   exec::ExecutorOptions exec_options;
   exec_options.max_step_tokens = r->scheduler_->effective_chunk() + config.max_running;
+  exec_options.ranks = r->ranks_.get();
   HF_BLAME_RETURN(r->executor_,
                   exec::Executor::Create(r->ops_.get(), std::move(net), r->kv_plan_, r->cache_plan_.shape, exec::KvStorageOptions{}, exec_options),
                   absl::IsResourceExhausted(why) ? ExitCode::kEnvironment : ExitCode::kConfig);
   r->executor_->SetConstraints(r->constraints_.get());
+  // Ranks load at their own pace: the slowest sets the time, and the supervisor's deadline of loading bounds it.
+  if (r->ranks_ != nullptr) HF_RETURN_IF_ERROR(PeerFault(events.group->Meet()));
   HF_RETURN_IF_ERROR(r->WarmUp());
   r->load_ms_ = static_cast<uint32_t>(ToMillis(Clock::Real().Now() - begin));
   return r;
+}
+
+absl::StatusOr<Runtime::GroupCost> Runtime::CostOfGroup(const WorkerConfig& config, const model::Hparams& whole, const model::TensorPlan& own) const {
+  GroupCost cost;
+  cost.page_bytes.resize(kv_plan_.groups.size());
+  const auto add = [&](const model::TensorPlan& tensors, const model::KvPlan& kv) {
+    cost.weight_bytes += model::WeightStore::BytesNeeded(tensors, *ops_);
+    for (size_t g = 0; g < kv.groups.size(); ++g) cost.page_bytes[g] += static_cast<uint64_t>(kv.groups[g].page_bytes);
+  };
+  for (uint32_t rank = 0; rank < config.tp; ++rank) {
+    if (rank == config.rank) {
+      add(own, kv_plan_);
+      continue;
+    }
+    HF_ASSIGN_OR_RETURN(const model::Shard shard, model::MakeShard(*file_, whole, rank, config.tp));
+    HF_ASSIGN_OR_RETURN(const model::TensorPlan tensors, model::TensorPlan::Make(*file_, whole, shard));
+    HF_ASSIGN_OR_RETURN(const model::KvPlan kv, model::MakeKvPlan(model::HparamsOf(shard, whole), *ops_, kv_plan_.dtype, kv_plan_.page_size));
+    add(tensors, kv);
+  }
+  return cost;
+}
+
+absl::Status Runtime::AgreeOnMemory(uint64_t mapped_bytes, uint64_t* memory_bytes) {
+  *memory_bytes = model::AvailableMemory().bytes;
+  std::vector<uint64_t> said{*memory_bytes}, mapped{mapped_bytes};
+  if (ranks_ != nullptr) {
+    HF_RETURN_IF_ERROR(ranks_->AllGather(*memory_bytes, &said));
+    HF_RETURN_IF_ERROR(ranks_->AllGather(mapped_bytes, &mapped));
+  }
+  *memory_bytes = said[0];
+  for (const uint64_t m : mapped) *memory_bytes += m;
+  return absl::OkStatus();
 }
 
 void Runtime::MapKeptWeights(const model::TensorPlan& tensors, Keeper& keeper) {
@@ -185,7 +235,7 @@ absl::Status Runtime::WarmUp() {
   exec::SamplingTable sampling;
   sampling.Add(RequestId(0), exec::SamplingParams{});
   const auto ran = executor_->Run(plan, sampling);
-  if (!ran.ok()) return Blame(ran.status(), ExitCode::kIntegrity);
+  if (!ran.ok()) return tp::IsPeerFault(ran.status()) ? PeerFault(ran.status()) : Blame(ran.status(), ExitCode::kIntegrity);
   if ((*ran)->result.sampled.empty() || (*ran)->result.sampled[0].failed) {
     return Blame(absl::InvalidArgumentError("the model's first logits are not finite: the weights are damaged or of another architecture"),
                  ExitCode::kModel);

@@ -19,6 +19,8 @@
 #include "worker/model/kv_plan.h"
 #include "worker/model/weights.h"
 #include "worker/sched/scheduler.h"
+#include "worker/tp/collective.h"
+#include "worker/tp/group.h"
 
 namespace holdfast::worker {
 
@@ -27,6 +29,7 @@ struct RuntimeEvents {
   std::function<void(const proto::ModelCard&)> on_card;                   // before any weight is loaded
   std::function<bool(const model::LoadProgress&)> on_progress;            // false = give up
   Keeper* keeper = nullptr;                                               // gives weights of an earlier generation, takes ours; may be null
+  tp::Group* group = nullptr;                                             // the other ranks; null when there are none. Outlives the runtime
 };
 
 class Runtime {
@@ -51,13 +54,23 @@ class Runtime {
 
  private:
   Runtime() = default;
+  // What weights and a page of each pool take on all ranks together: they share this machine's memory, and a page of the plan is a page of
+  // every rank.
+  struct GroupCost {
+    uint64_t weight_bytes = 0;
+    std::vector<uint64_t> page_bytes;      // [group]
+  };
+  absl::StatusOr<GroupCost> CostOfGroup(const WorkerConfig& config, const model::Hparams& whole, const model::TensorPlan& own) const;
+  // The memory that weights and pools of all ranks may use: as rank 0 sees it, since all must plan with one number.
+  absl::Status AgreeOnMemory(uint64_t mapped_bytes, uint64_t* memory_bytes);
   // Maps the weights the keeper holds, if they are this model's; lets go of them otherwise.
   void MapKeptWeights(const model::TensorPlan& tensors, Keeper& keeper);
   void Record(const sched::SchedulerConfig& config, const WorkerConfig& worker, Keeper& keeper);
 
   std::unique_ptr<kernels::Ops> ops_;
   std::unique_ptr<model::GgufFile> file_;
-  model::Hparams hparams_;
+  model::Hparams hparams_;                   // of this rank's part
+  std::unique_ptr<tp::Collective> ranks_;    // null when there is one
   model::KvPlan kv_plan_;
   CachePlan cache_plan_;
   std::shared_ptr<const model::WeightStore> weights_;

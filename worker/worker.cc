@@ -10,12 +10,24 @@
 namespace holdfast::worker {
 namespace {
 
+// A command that rank 0 has applied reaches the others over streams of their own.
+constexpr Duration kCommandsLate = std::chrono::seconds(60);
+
 proto::FindingReport::Severity SeverityOnWire(Severity s) { return static_cast<proto::FindingReport::Severity>(s); }
 
 }  // namespace
 
-Worker::Worker(const WorkerConfig& config, Inbox* inbox, StepPulse* pulse, SupervisorLink* link, Lifeline* lifeline, Keeper* keeper)
-    : config_(config), inbox_(inbox), pulse_(pulse), link_(link), lifeline_(lifeline), keeper_(keeper) {}
+Worker::Worker(const WorkerConfig& config, Inbox* inbox, StepPulse* pulse, SupervisorLink* link, Lifeline* lifeline, Keeper* keeper,
+               tp::Group* group)
+    : config_(config), inbox_(inbox), pulse_(pulse), link_(link), lifeline_(lifeline), keeper_(keeper), group_(group) {
+  if (group_ == nullptr) return;
+  rounds_.emplace(group_);
+  // Who waits for a peer is not stuck: the peer is, and for how long this may go on the group's time-out says.
+  group_->OnWait([this] {
+    pulse_->Touch();
+    return !Fetch();
+  });
+}
 
 int Worker::Run() {
   if (const int code = Load(); code != 0) return code;
@@ -38,12 +50,13 @@ int Worker::Load() {
     link_->Send(std::move(message));
     FaultPoint("worker.load.progress");
     // Refused, asked to stop or cut off: nothing of a half-loaded model is worth keeping.
-    return TakeInbound();
+    return Fetch();
   };
   events.keeper = keeper_;
+  events.group = group_;
   auto built = Runtime::Build(config_, events, this);
   if (!built.ok()) {
-    if (exit_code_ != 0 || stopping_) return exit_code_;
+    if (leaving_) return exit_code_;
     const int code = ExitCodeOf(built.status());
     const std::string why(built.status().message());
     LogError("cannot serve: {}", why);
@@ -90,23 +103,34 @@ int Worker::Load() {
 
 int Worker::Serve() {
   for (;;) {
-    if (!TakeInbound()) return exit_code_;
+    if (!Fetch()) return exit_code_;
     if (FaultPoint("worker.loop")) return static_cast<int>(ExitCode::kDevice);
+    tp::Round lead;
+    if (!leads()) {
+      if (!AwaitRound(&lead)) {
+        if (leaving_) return exit_code_;
+        continue;
+      }
+    } else {
+      lead.consume_upto = command_seq_ + commands_.size();
+    }
+    TakeCommands(lead.consume_upto);
     ApplyPageMoves();
     const sched::StepPlan* plan = runtime_->scheduler().Plan();
-    if (plan != nullptr) {
+    if (rounds_ && !Agree(plan, lead)) return exit_code_;
+    if (plan != nullptr && !structural_) {
       Step(*plan);
-      if (exit_code_ != 0) return exit_code_;
+      if (leaving_ || exit_code_ != 0) return exit_code_;
     } else {
       proto::StepReport report;
       requests_->FillEvents(&report);
       ReportResize();
       if (report.events_size() > 0 || status_stale_) SendReport(std::move(report), true);
-      if (stopping_ || (draining_ && requests_->empty())) {
+      if (draining_ && requests_->empty()) {
         link_->Flush(std::chrono::seconds(1));
         return exit_code_;
       }
-      inbox_->Wait(std::chrono::milliseconds(500));
+      if (leads() && !structural_) inbox_->Wait(std::chrono::milliseconds(500));
     }
     if (structural_) {
       WriteFlightRecord();
@@ -116,33 +140,89 @@ int Worker::Serve() {
   }
 }
 
-bool Worker::TakeInbound() {
+bool Worker::Fetch() {
   for (Inbound& in : inbox_->TakeAll()) {
     switch (in.kind) {
       case Inbound::Kind::kLinkLost:
+        if (leaving_) break;
         LogWarn("the link to the supervisor broke, leaving");
         exit_code_ = static_cast<int>(ExitCode::kSupervisorGone);
-        return false;
-      case Inbound::Kind::kTerminate:
-        stopping_ = true;
-        return false;
+        leaving_ = true;
+        break;
+      case Inbound::Kind::kTerminate: leaving_ = true; break;
       case Inbound::Kind::kMessage: {
         proto::SupervisorMessage& m = *in.message;
         if (m.has_refused()) {
           LogWarn("the supervisor refused this worker: {}", m.refused().why());
           exit_code_ = static_cast<int>(ExitCode::kFenced);
-          return false;
+          leaving_ = true;
         }
-        if (m.has_stop()) {
-          stopping_ = true;
-          return false;
-        }
-        if (m.has_command()) TakeCommand(std::move(*m.mutable_command()));
+        if (m.has_stop()) leaving_ = true;
+        // Not applied here: a step may be under way, and what lies between two rounds is the same on every rank.
+        if (m.has_command()) commands_.push_back(std::move(*m.mutable_command()));
         break;
       }
     }
   }
+  return !leaving_;
+}
+
+bool Worker::AwaitRound(tp::Round* round) {
+  const auto next = rounds_->Next(std::chrono::seconds(1), round);
+  if (!next.ok()) {
+    LosePeers(next.status());
+    return false;
+  }
+  if (!*next) return false;
+  const Instant begin = Clock::Real().Now();
+  while (command_seq_ + commands_.size() < round->consume_upto) {
+    inbox_->Wait(std::chrono::milliseconds(50));
+    if (!Fetch()) return false;
+    if (Clock::Real().Now() - begin > kCommandsLate) {
+      LosePeers(absl::DeadlineExceededError(fmt::format("rank 0 has command {}, this rank waits for {}", round->consume_upto,
+                                                        command_seq_ + commands_.size() + 1)));
+      return false;
+    }
+  }
   return true;
+}
+
+bool Worker::Agree(const sched::StepPlan* plan, const tp::Round& lead) {
+  tp::Round own{config_.generation, plan == nullptr ? 0 : plan->step.v, command_seq_, runtime_->scheduler().digest()};
+  if (FaultPoint("worker.diverge")) own.digest ^= 1;
+  if (leads()) {
+    const absl::Status published = rounds_->Publish(own);
+    if (!published.ok()) LosePeers(published);
+    return published.ok();
+  }
+  if (own == lead) return true;
+  Report({Severity::kStructural, "rank_divergence",
+          fmt::format("after command {}: step {} and digest {:016x}; rank 0 has step {} and digest {:016x} after command {}", own.consume_upto, own.step,
+                      own.digest, lead.step, lead.digest, lead.consume_upto)});
+  return true;
+}
+
+void Worker::LosePeers(const absl::Status& status) {
+  if (leaving_) return;
+  leaving_ = true;
+  exit_code_ = static_cast<int>(ExitCode::kPeerLost);
+  const std::string why(status.message());
+  LogError({{"step", step_}}, "leaving: {}", why);
+  WriteFlightRecord();
+  proto::WorkerMessage message;
+  message.mutable_failure()->set_exit_code(exit_code_);
+  message.mutable_failure()->set_message(why);
+  link_->Send(std::move(message));
+  link_->Flush(std::chrono::seconds(1));
+}
+
+void Worker::TakeCommands(uint64_t upto) {
+  while (!commands_.empty() && command_seq_ < upto) {
+    proto::Command command = std::move(commands_.front());
+    commands_.pop_front();
+    TakeCommand(std::move(command));
+    if (structural_) return;
+  }
 }
 
 void Worker::TakeCommand(proto::Command command) {
@@ -151,7 +231,6 @@ void Worker::TakeCommand(proto::Command command) {
     return;
   }
   command_seq_ = command.seq();
-  if (runtime_ == nullptr) return;  // commands before Ready do not happen; a supervisor that sends them gets no answer
   switch (command.kind_case()) {
     case proto::Command::kSubmit: requests_->Submit(command.submit()); break;
     case proto::Command::kCancel: runtime_->scheduler().Cancel(RequestId(command.cancel().request_id())); break;
@@ -180,6 +259,7 @@ void Worker::Step(const sched::StepPlan& plan) {
   }
   const auto ran = runtime_->executor().Run(plan, requests_->sampling());
   if (!ran.ok()) {
+    if (absl::IsCancelled(ran.status()) || tp::IsPeerFault(ran.status())) return LosePeers(ran.status());
     Report({Severity::kStructural, "executor", std::string(ran.status().message())});
     return;
   }
@@ -205,6 +285,10 @@ void Worker::Step(const sched::StepPlan& plan) {
 // Tokens go out with every step; the pools' numbers at most every 50 ms and whenever the worker falls idle, so that gauges reach zero
 // without a new request.
 void Worker::SendReport(proto::StepReport report, bool force_status) {
+  if (!leads()) {  // they say what rank 0 says
+    status_stale_ = false;
+    return;
+  }
   const auto& scheduler = runtime_->scheduler();
   const Instant now = Clock::Real().Now();
   if (force_status || now - status_sent_ > std::chrono::milliseconds(50)) {
@@ -246,7 +330,7 @@ void Worker::ApplyPageMoves() {
 
 void Worker::ReportResize() {
   const sched::ResizeState state = runtime_->scheduler().resize();
-  if (state.phase == sched::ResizeState::Phase::kNone || (state.operation == resize_reported_ && state.phase == resize_phase_)) return;
+  if (!leads() || state.phase == sched::ResizeState::Phase::kNone || (state.operation == resize_reported_ && state.phase == resize_phase_)) return;
   resize_reported_ = state.operation;
   resize_phase_ = state.phase;
   proto::WorkerMessage message;

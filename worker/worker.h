@@ -1,6 +1,10 @@
 #pragma once
 // The worker's loop: commands in log order -> Plan -> Run -> Apply -> one StepReport. One thread owns scheduler, ledger and executor; the link
 // and the lifeline only post to its inbox.
+//
+// With several ranks, rank 0 leads: it alone decides when a round begins and how much of the log comes before it, draws the tokens and
+// reports. The others repeat its rounds and leave with a finding when their scheduler comes to something else (tp/step_channel.h).
+#include <deque>
 #include <memory>
 #include <optional>
 
@@ -10,12 +14,15 @@
 #include "worker/link/supervisor_link.h"
 #include "worker/requests.h"
 #include "worker/runtime.h"
+#include "worker/tp/group.h"
+#include "worker/tp/step_channel.h"
 
 namespace holdfast::worker {
 
 class Worker final : public FindingSink {
  public:
-  Worker(const WorkerConfig& config, Inbox* inbox, StepPulse* pulse, SupervisorLink* link, Lifeline* lifeline, Keeper* keeper);
+  // keeper and group may be null: nobody keeps weights; there is one rank.
+  Worker(const WorkerConfig& config, Inbox* inbox, StepPulse* pulse, SupervisorLink* link, Lifeline* lifeline, Keeper* keeper, tp::Group* group);
 
   // Loads, serves until told to stop, and returns the exit code.
   int Run();
@@ -25,10 +32,19 @@ class Worker final : public FindingSink {
  private:
   int Load();
   int Serve();
-  // Takes everything in the inbox. False: leave with exit_code_.
-  bool TakeInbound();
+  bool leads() const { return config_.rank == 0; }
+  // Takes everything in the inbox; commands go to commands_. False: leave with exit_code_.
+  bool Fetch();
+  // A follower's wait for rank 0: the next round, and the commands that come before it. False: none yet, or leave (leaving_ says so).
+  bool AwaitRound(tp::Round* round);
+  // Applies the commands up to and including `upto`.
+  void TakeCommands(uint64_t upto);
   void TakeCommand(proto::Command command);
+  // Tells the others of the round that begins, or compares it with rank 0's. False: leave.
+  bool Agree(const sched::StepPlan* plan, const tp::Round& lead);
   void Step(const sched::StepPlan& plan);
+  // A collective failed. Sets exit_code_, unless the reason is that we were told to go.
+  void LosePeers(const absl::Status& status);
   void SendReport(proto::StepReport report, bool force_status);
   void ApplyPageMoves();
   void ReportResize();
@@ -40,6 +56,9 @@ class Worker final : public FindingSink {
   SupervisorLink* const link_;
   Lifeline* const lifeline_;
   Keeper* const keeper_;
+  tp::Group* const group_;
+  std::optional<tp::StepChannel> rounds_;  // when there are several ranks
+  std::deque<proto::Command> commands_;    // arrived, not applied
   std::unique_ptr<Runtime> runtime_;
   std::optional<Requests> requests_;     // beside runtime_: from Load on
   uint64_t command_seq_ = 0;
@@ -50,7 +69,7 @@ class Worker final : public FindingSink {
   bool status_stale_ = true;
   bool structural_ = false;
   bool draining_ = false;
-  bool stopping_ = false;
+  bool leaving_ = false;                   // exit_code_ says how
   uint64_t resize_reported_ = 0;
   sched::ResizeState::Phase resize_phase_ = sched::ResizeState::Phase::kNone;
   sched::ResizeState::Phase backing_phase_ = sched::ResizeState::Phase::kNone;

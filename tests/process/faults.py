@@ -111,7 +111,11 @@ def state(server):
 
 
 def pid_of(server, who):
-    program = {"rank": "holdfast-worker", "supervisor": "holdfast-supervisor", "frontend": "holdfast-frontend"}[who]
+    """"rank" is rank 0, whatever else there is; "rank1" is the other one of two."""
+    if who.startswith("rank"):
+        flag = f" --rank {who[4:] or 0} "
+        return wait_for(lambda: [p for p, cmd in server.tree().items() if cmd.split(" ")[0].endswith("/holdfast-worker") and flag in cmd], 20, who)[0]
+    program = {"supervisor": "holdfast-supervisor", "frontend": "holdfast-frontend"}[who]
     return wait_for(lambda: server.pids(program), 20, f"a {program}")[0]
 
 

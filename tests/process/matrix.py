@@ -1,4 +1,4 @@
-"""The kill matrix: {frontend, supervisor, rank 0} x {KILL, STOP, TERM, exit, abort} x {loading, idle, queued, prefill, decode, draining}, with the
+"""The kill matrix: {frontend, supervisor, rank 0, rank 1} x {KILL, STOP, TERM, exit, abort} x {loading, idle, queued, prefill, decode, draining}, with the
 real binaries. One test file a process (test_kill_matrix_*.py); a server lives through the phases of one way to die.
 
 What must hold: a loss of the rank or of the supervisor costs the streams a pause and nothing else; of the frontend, its own connections at most;
@@ -24,12 +24,14 @@ class Matrix:
         # step takes seconds, and two of those are a request's end.
         bounds = {"hang": 2, "silence": 2, "load": 3} if action == "STOP" else {"hang": 30, "silence": 30, "load": 30}
         self.who, self.action = who, action
+        self.is_rank = who.startswith("rank")
+        two = ["--tp", "2"] if who == "rank1" else []
         self.folder = tempfile.mkdtemp(prefix="holdfast-matrix-")
         self.slow_load = os.path.join(self.folder, "slow-load")  # while it is there, the next load takes its time
         self.triggers = Triggers(self.folder, also=f"{SLOW},worker.load:sleep=2000:@{self.slow_load}")
-        self.server = Server(model_file("script"), "--max-running-requests", "1", "--max-prefill-length", "32", "--max-queue", "8",
+        self.server = Server(model_file("script"), "--max-running-requests", "1", "--max-prefill-length", "32", "--max-queue", "8", *two,
                              "--drain-timeout", drain, *quick_supervisor(**bounds, **{"--restart-intensity": 1000, "--restart-max-delay": 0.3}),
-                             env=self.triggers.env)
+                             env={**self.triggers.env, **({"HOLDFAST_FAULT_RANK": "1"} if two else {})})
         self.seed = 0
 
     def __enter__(self):
@@ -65,15 +67,16 @@ class Matrix:
             wait_for(lambda: self.load()[1] == 1, 20, "a request waits")
         if phase == "loading":
             open(self.slow_load, "w").close()
-            os.kill(pid_of(self.server, "rank"), signal.SIGKILL)
+            os.kill(pid_of(self.server, self.who if self.is_rank else "rank"), signal.SIGKILL)
             wait_for(lambda: not os.path.exists(self.slow_load) and (state(self.server) or {}).get("state") == "loading", 20, "loading")
         return clients
 
     def inject(self, pid):
         if self.action in ("exit", "abort"):
             action = {"exit": "exit=1", "abort": "abort"}[self.action]
-            self.triggers.fire(self.who, action)
-            self.triggers.wait_hit(self.who, action, 20)
+            point = "rank" if self.is_rank else self.who
+            self.triggers.fire(point, action)
+            self.triggers.wait_hit(point, action, 20)
         else:
             os.kill(pid, {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP, "TERM": signal.SIGTERM}[self.action])
         if self.action == "STOP" and self.who == "supervisor":
@@ -91,7 +94,7 @@ class Matrix:
         worker = pid_of(s, "rank") if phase != "loading" else None
         pid = pid_of(s, self.who)
         self.inject(pid)
-        if not (self.action == "STOP" and self.who != "rank"):
+        if not (self.action == "STOP" and not self.is_rank):
             wait_for(lambda: not alive(pid), 20, f"the {self.who} ends")
         for client, text in clients:
             client.wait(END)
@@ -104,7 +107,7 @@ class Matrix:
             if text is not None:
                 assert client.text == text, phase
         healthy(s)
-        if self.action == "STOP" and self.who != "rank" and worker:
+        if self.action == "STOP" and not self.is_rank and worker:
             assert alive(worker), "a worker was killed for our own sleep"
         # In the instant before a loss is noticed a request may still come too late: 503 with Retry-After, as any client knows it.
         def answered():
@@ -141,7 +144,7 @@ def run_draining(who, action):
                 return True
         wait_for(drained, 5, "draining")
         if action in ("exit", "abort"):
-            m.triggers.fire(who, {"exit": "exit=1", "abort": "abort"}[action])  # it may be gone before it meets its point
+            m.triggers.fire("rank" if m.is_rank else who, {"exit": "exit=1", "abort": "abort"}[action])  # it may be gone before it meets its point
         elif alive(pid):
             os.kill(pid, {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP, "TERM": signal.SIGTERM}[action])
         assert s.process.wait(END) == 0

@@ -72,7 +72,7 @@ def test_missing_unreadable_and_odd_paths(tmp_path):
     (["--num-tokens", "1024", "--swa-full-tokens-ratio", "0.01"], "floor|at least|needs?"),
     (["--memory-ratio", "7"], "memory-ratio"),
     (["--port", "99999"], "port"),
-    (["--tp", "2"], "--tp 1"),
+    (["--tp", "3"], "numbers of ranks that work are 1, 2"),
     (["--no-such-flag"], "no-such-flag"),
     (["--cpu-isa", "vax"], "cpu-isa|vax"),
 ])

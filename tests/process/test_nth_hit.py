@@ -14,13 +14,15 @@ TOKENS = 4
 LONG = bool(os.environ.get("HOLDFAST_LONG"))
 BOUND = 200  # N beyond which a point that is passed all the time is left
 # Points in a process that goes on passing them while it lives, however little it does.
-ENDLESS = {"worker.loop", "supervisor.loop", "frontend.statement"}
+ENDLESS = {"worker.loop", "worker.diverge", "supervisor.loop", "frontend.statement"}
 POINTS = {
     "worker.start": "abort", "worker.load": "abort", "worker.load.progress": "abort", "model.pack": "abort", "worker.warm": "abort", "worker.loop": "abort",
     "worker.step": "abort", "exec.step": "fail", "exec.sample": "abort", "worker.step.sent": "abort",
-    "worker.finding": "fail", "worker.map": "fail", "worker.layer": "abort",
+    "worker.finding": "fail", "worker.map": "fail", "worker.layer": "abort", "worker.diverge": "fail",
     "supervisor.loop": "abort", "supervisor.spawn": "abort", "supervisor.incident": "abort", "frontend.statement": "abort",
 }
+# Points that only a group of several ranks passes; rank 1 alone fails there.
+OF_TWO_RANKS = {"worker.diverge"}
 # Points that are only passed after a loss: this one is caused first.
 AFTER_A_LOSS = {"supervisor.incident", "worker.map"}
 
@@ -44,7 +46,9 @@ def test_fail_at_the_nth_hit_until_it_is_not_hit(point):
             if point in AFTER_A_LOSS:
                 rules += ",worker.step:abort:2@" + os.path.join(folder, "loss")
                 open(os.path.join(folder, "loss"), "w").close()
-            with Server(model_file("script"), *quick_supervisor(**{"--restart-delay": 0.02}), env={"HOLDFAST_FAULT": rules}) as s:
+            two = point in OF_TWO_RANKS
+            env = {"HOLDFAST_FAULT": rules, **({"HOLDFAST_FAULT_RANK": "1"} if two else {})}
+            with Server(model_file("script"), *(["--tp", "2"] if two else []), *quick_supervisor(**{"--restart-delay": 0.02}), env=env) as s:
                 def whole():
                     client = Client(s, "<S03>", max_tokens=TOKENS).wait(60)
                     if client.status == 503 or (point.startswith("frontend.") and client.error is not None):

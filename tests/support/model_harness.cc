@@ -13,8 +13,11 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Open(const std::stri
 }
 
 absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Open(const model::GgufFile& file, kernels::Ops* ops, const HarnessOptions& options) {
-  HF_ASSIGN_OR_RETURN(const model::Hparams hparams, model::ReadHparams(file));
-  HF_ASSIGN_OR_RETURN(const model::TensorPlan tensors, model::TensorPlan::Make(file, hparams));
+  HF_ASSIGN_OR_RETURN(const model::Hparams whole, model::ReadHparams(file));
+  const uint32_t rank = options.ranks == nullptr ? 0 : options.ranks->rank(), size = options.ranks == nullptr ? 1 : options.ranks->size();
+  HF_ASSIGN_OR_RETURN(const model::Shard shard, model::MakeShard(file, whole, rank, size));
+  HF_ASSIGN_OR_RETURN(const model::TensorPlan tensors, model::TensorPlan::Make(file, whole, shard));
+  const model::Hparams hparams = model::HparamsOf(shard, whole);
   model::WeightOptions weight_options;
   weight_options.threads = 2;
   weight_options.check_values = true;
@@ -22,7 +25,7 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Open(const model::Gg
   HF_ASSIGN_OR_RETURN(const model::KvPlan plan, model::MakeKvPlan(hparams, *ops, options.dtype, options.page_size));
   std::unique_ptr<ModelHarness> h(new ModelHarness);
   h->ops_ = ops;
-  HF_ASSIGN_OR_RETURN(h->model_, model::Model::Create(hparams, std::move(weights)));
+  HF_ASSIGN_OR_RETURN(h->model_, model::Model::Create(hparams, std::move(weights), options.ranks));
   kv::CacheShape cache;
   cache.page_size = static_cast<uint32_t>(options.page_size);
   for (const model::KvGroup& g : plan.groups) cache.groups.push_back({g.window, options.pages, options.pages});
@@ -82,6 +85,7 @@ std::vector<float> ModelHarness::Step(const std::vector<Feed>& feeds) {
   const int64_t vocab = hparams().vocab;
   kernels::Buffer buffer = ops_->Allocate(static_cast<int64_t>(rows.size()) * vocab * 4);
   model_->Logits(*ops_, rows, kernels::Mat(buffer.as<float>(), static_cast<int64_t>(rows.size()), vocab));
+  if (!model_->status().ok()) return {};
   std::vector<float> out(rows.size() * vocab);
   ops_->Sync();
   ops_->CopyToHost(reinterpret_cast<std::byte*>(out.data()), buffer.data(), static_cast<int64_t>(out.size()) * 4);

@@ -14,6 +14,7 @@
 #include "worker/exec/kv_storage.h"
 #include "worker/model/kv_plan.h"
 #include "worker/model/model.h"
+#include "worker/tp/collective.h"
 
 namespace holdfast::test {
 
@@ -21,6 +22,7 @@ struct HarnessOptions {
   kernels::KvDType dtype = kernels::KvDType::kF16;
   int32_t page_size = 16;
   uint32_t pages = 256;              // a group
+  tp::Collective* ranks = nullptr;   // compute as this rank of several; Step then gives logits to rank 0 alone
 };
 
 class ModelHarness {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "proto/base/check.h"
 #include "proto/base/fault.h"
@@ -41,6 +42,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(kernels::Ops* ops, st
   HF_ASSIGN_OR_RETURN(executor->storage_, KvStorage::Create(plan, cache, storage));
   executor->model_->Reserve(*ops, options.max_step_tokens);
   const int64_t vocab = executor->model_->hparams().vocab;
+  if (!executor->draws()) return executor;
   executor->logits_ = ops->Allocate(static_cast<int64_t>(options.max_logit_rows) * vocab * static_cast<int64_t>(sizeof(float)));
   executor->host_row_.resize(vocab);
   return executor;
@@ -68,6 +70,7 @@ absl::StatusOr<const ExecResult*> Executor::Run(const sched::StepPlan& plan, con
   if (FaultPoint("exec.step")) return absl::InternalError("fault point exec.step");
   const kernels::Batch& batch = batch_.Fill(plan, storage_->plan(), model_->hparams().vocab);
   model_->Forward(*ops_, batch, storage_->view());
+  if (!model_->status().ok()) return model_->status();
   HF_RETURN_IF_ERROR(Sampling(plan, table));
   result_.step_us = static_cast<uint32_t>(NowUs() - start);
   record.step_us = std::max(1u, result_.step_us);
@@ -114,7 +117,6 @@ absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable
     }
   }
   const int64_t vocab = model_->hparams().vocab;
-  StepLogprobs* prompt = nullptr;
   for (size_t begin = 0; begin < wanted_.size(); begin += options_.max_logit_rows) {
     const size_t n = std::min<size_t>(options_.max_logit_rows, wanted_.size() - begin);
     rows_.clear();
@@ -122,39 +124,77 @@ absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable
     const kernels::Mat tile(logits_.as<float>(), static_cast<int64_t>(n), vocab);
     model_->Logits(*ops_, rows_, tile);
     ops_->Sync();
-    for (size_t i = 0; i < n; ++i) {
-      const WantedRow& w = wanted_[begin + i];
-      const sched::StepEntry& e = plan.entries[w.entry];
-      const SamplingTable::Entry& entry = *table.Find(e.request);
-      ops_->CopyToHost(reinterpret_cast<std::byte*>(host_row_.data()), reinterpret_cast<const std::byte*>(tile.row(static_cast<int64_t>(i))),
-                       vocab * static_cast<int64_t>(sizeof(float)));
-      ops_->Sync();
-      if (e.prompt_logprobs && size_t{w.position} + 1 < entry.prompt.size()) {
-        Sample s = sampler_.Score(host_row_, entry.prompt[w.position + 1], entry.params.top_logprobs);
-        if (prompt == nullptr || prompt->request != e.request || !prompt->prompt) {
-          result_.logprobs.push_back({e.request, true, w.position + 1, {}, {}});
-          prompt = &result_.logprobs.back();
-        }
-        prompt->tokens.push_back({s.token, s.logprob});
-        prompt->top.push_back(std::move(s.top));
-        if (s.failed) result_.failures.push_back(fmt::format("request {}: prompt position {}: {}", e.request.v, w.position, s.why));
+    if (!model_->status().ok()) return model_->status();
+    if (draws()) SampleTile(plan, table, begin, tile);
+  }
+  return ShareSampled(plan);
+}
+
+void Executor::SampleTile(const sched::StepPlan& plan, const SamplingTable& table, size_t begin, const kernels::Mat& tile) {
+  for (size_t i = 0; i < static_cast<size_t>(tile.rows); ++i) {
+    const WantedRow& w = wanted_[begin + i];
+    const sched::StepEntry& e = plan.entries[w.entry];
+    const SamplingTable::Entry& entry = *table.Find(e.request);
+    ops_->CopyToHost(reinterpret_cast<std::byte*>(host_row_.data()), reinterpret_cast<const std::byte*>(tile.row(static_cast<int64_t>(i))),
+                     tile.cols * static_cast<int64_t>(sizeof(float)));
+    ops_->Sync();
+    if (e.prompt_logprobs && size_t{w.position} + 1 < entry.prompt.size()) {
+      Sample s = sampler_.Score(host_row_, entry.prompt[w.position + 1], entry.params.top_logprobs);
+      if (result_.logprobs.empty() || result_.logprobs.back().request != e.request || !result_.logprobs.back().prompt) {
+        result_.logprobs.push_back({e.request, true, w.position + 1, {}, {}});
       }
-      if (!w.sample) continue;
-      sched::SampledToken token;
-      Sample s = DrawToken(e, entry.params, &token.why);
-      token.request = e.request;
-      token.token = s.token;
-      token.failed = s.failed || FaultPoint("exec.sample");
-      token.is_stop = !s.failed && std::binary_search(entry.params.stop_tokens.begin(), entry.params.stop_tokens.end(), s.token);
-      if (token.failed) {
-        result_.failures.push_back(fmt::format("request {}: position {}: {}", e.request.v, w.position, !token.why.empty() ? token.why.c_str() : s.failed ? s.why : "fault point exec.sample"));
-      } else if (entry.params.logprobs) {
-        result_.logprobs.push_back({e.request, false, w.position + 1, {{s.token, s.logprob}}, {}});
-        result_.logprobs.back().top.push_back(std::move(s.top));
-        prompt = nullptr;
-      }
-      result_.result.sampled.push_back(token);
+      result_.logprobs.back().tokens.push_back({s.token, s.logprob});
+      result_.logprobs.back().top.push_back(std::move(s.top));
+      if (s.failed) result_.failures.push_back(fmt::format("request {}: prompt position {}: {}", e.request.v, w.position, s.why));
     }
+    if (!w.sample) continue;
+    sched::SampledToken token;
+    Sample s = DrawToken(e, entry.params, &token.why);
+    token.request = e.request;
+    token.token = s.token;
+    token.failed = s.failed || FaultPoint("exec.sample");
+    token.is_stop = !s.failed && std::binary_search(entry.params.stop_tokens.begin(), entry.params.stop_tokens.end(), s.token);
+    if (token.failed) {
+      const char* why = !token.why.empty() ? token.why.c_str() : s.failed ? s.why : "fault point exec.sample";
+      result_.failures.push_back(fmt::format("request {}: position {}: {}", e.request.v, w.position, why));
+    } else if (entry.params.logprobs) {
+      result_.logprobs.push_back({e.request, false, w.position + 1, {{s.token, s.logprob}}, {}});
+      result_.logprobs.back().top.push_back(std::move(s.top));
+    }
+    result_.result.sampled.push_back(token);
+  }
+}
+
+absl::Status Executor::ShareSampled(const sched::StepPlan& plan) {
+  if (options_.ranks == nullptr) return absl::OkStatus();
+  struct Wire {
+    uint64_t request;
+    uint32_t token;
+    uint8_t is_stop, failed;
+    uint8_t unused[2];
+  };
+  static_assert(sizeof(Wire) == 16);
+  std::vector<sched::SampledToken>& sampled = result_.result.sampled;
+  message_.resize(draws() ? sampled.size() * sizeof(Wire) : 0);
+  if (draws()) {
+    for (size_t i = 0; i < sampled.size(); ++i) {
+      const Wire w{sampled[i].request.v, sampled[i].token, sampled[i].is_stop, sampled[i].failed, {}};
+      std::memcpy(message_.data() + i * sizeof(Wire), &w, sizeof(Wire));
+    }
+  }
+  HF_RETURN_IF_ERROR(options_.ranks->Broadcast(0, &message_));
+  if (draws()) return absl::OkStatus();
+  size_t at = 0;
+  for (const sched::StepEntry& e : plan.entries) {
+    if (!e.sample) continue;
+    Wire w{};
+    if (message_.size() >= at + sizeof(Wire)) std::memcpy(&w, message_.data() + at, sizeof(Wire));
+    if (w.request != e.request.v) {
+      return absl::InternalError(fmt::format("step {}: rank 0 drew a token for request {}, this rank waits for request {}", plan.step.v, w.request,
+                                             e.request.v));
+    }
+    sampled.push_back({e.request, w.token, w.is_stop != 0, w.failed != 0});
+    at += sizeof(Wire);
   }
   return absl::OkStatus();
 }

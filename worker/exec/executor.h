@@ -21,6 +21,7 @@
 #include "worker/exec/sampler.h"
 #include "worker/model/model.h"
 #include "worker/sched/step.h"
+#include "worker/tp/collective.h"
 
 namespace holdfast::exec {
 
@@ -72,6 +73,7 @@ struct ExecutorOptions {
   uint32_t max_step_tokens = 8192;    // most rows of a plan: the scheduler's effective chunk + max_running
   uint32_t max_logit_rows = 64;       // logits are computed in tiles of this many rows
   size_t flight_records = 256;
+  tp::Collective* ranks = nullptr;    // as given to the model
 };
 
 class Executor {
@@ -82,7 +84,8 @@ class Executor {
                                                           const ExecutorOptions& options);
 
   // The reference is valid until the next Run. kInternal when an entry that samples has no parameters in the table (our bug, but the
-  // worker would rather exit 70 with words than abort).
+  // worker would rather exit 70 with words than abort). With several ranks all run the same plan; rank 0 draws the tokens and the others
+  // receive them (log-probabilities and failures stay with rank 0). A collective's error (tp/collective.h) when a peer is lost.
   absl::StatusOr<const ExecResult*> Run(const sched::StepPlan& plan, const SamplingTable& table);
 
   void MovePage(int group, uint32_t from, uint32_t to) { storage_->MovePage(*ops_, group, from, to); }
@@ -102,6 +105,10 @@ class Executor {
   absl::Status Sampling(const sched::StepPlan& plan, const SamplingTable& table);
   // Draws from host_row_ under the entry's constraint. *why: words for the client when the constraint failed.
   Sample DrawToken(const sched::StepEntry& entry, const SamplingParams& params, std::string* why);
+  void SampleTile(const sched::StepPlan& plan, const SamplingTable& table, size_t begin, const kernels::Mat& tile);
+  // The tokens that rank 0 drew, on every rank.
+  absl::Status ShareSampled(const sched::StepPlan& plan);
+  bool draws() const { return options_.ranks == nullptr || options_.ranks->rank() == 0; }
 
   struct WantedRow {
     int32_t row = 0;
@@ -121,6 +128,7 @@ class Executor {
   std::vector<float> host_row_;
   std::vector<WantedRow> wanted_;
   std::vector<int32_t> rows_;
+  std::vector<std::byte> message_;
   ExecResult result_;
   FlightRecorder recorder_;
 };

@@ -17,7 +17,7 @@ using kernels::Weight;
 
 class Gemma4Model final : public Model {
  public:
-  Gemma4Model(const Hparams& h, std::shared_ptr<const WeightStore> weights);
+  Gemma4Model(const Hparams& h, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks);
   void Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) override;
 
  private:
@@ -34,7 +34,7 @@ class Gemma4Model final : public Model {
     Vec post_norm;
   };
   void ReserveLayers(kernels::Ops& ops, int64_t max_tokens) override;
-  void PerLayerInputs(kernels::Ops& ops, int64_t rows);
+  void PerLayerInputs(kernels::Ops& ops, const kernels::Batch& batch);
   void Attention(kernels::Ops& ops, size_t index, int64_t rows, const kernels::KvLayer& cache);
   void FeedForward(kernels::Ops& ops, const Layer& layer, int64_t rows);
 
@@ -48,7 +48,7 @@ class Gemma4Model final : public Model {
   kernels::Buffer expert_ids_, expert_weights_;
 };
 
-Gemma4Model::Gemma4Model(const Hparams& h, std::shared_ptr<const WeightStore> weights) : Model(h, std::move(weights)) {
+Gemma4Model::Gemma4Model(const Hparams& h, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks) : Model(h, std::move(weights), ranks) {
   rope_ = Rope(h.rope, h.rope_freqs ? weights_->vector("rope_freqs.weight") : Vec());
   rope_windowed_ = Rope(h.rope_windowed, {});
   if (h.per_layer_input > 0) {
@@ -124,10 +124,11 @@ void Gemma4Model::ReserveLayers(kernels::Ops& ops, int64_t max_tokens) {
 }
 
 // Step 2: per_layer_ [T][L*P] = (embedding * sqrt(P) + rms(projection / sqrt(D)) * norm) / sqrt(2).
-void Gemma4Model::PerLayerInputs(kernels::Ops& ops, int64_t rows) {
+void Gemma4Model::PerLayerInputs(kernels::Ops& ops, const kernels::Batch& batch) {
+  const int64_t rows = static_cast<int64_t>(batch.tokens.size());
   const int64_t layers = static_cast<int64_t>(layers_.size()), p = hparams_.per_layer_input;
   const Mat a = per_layer_.View(rows, layers * p), b = per_layer_proj_.View(rows, layers * p);
-  ops.Embed(per_layer_embedding_, std::sqrt(static_cast<float>(p)), a);
+  Embed(ops, batch, per_layer_embedding_, std::sqrt(static_cast<float>(p)), a);
   const Product product{per_layer_model_proj_, b, {}, false};
   ops.MatMul(x_.View(rows, hparams_.dim), {&product, 1});
   ops.Scale(b, 1.f / std::sqrt(static_cast<float>(hparams_.dim)));
@@ -160,16 +161,17 @@ void Gemma4Model::Attention(kernels::Ops& ops, size_t index, int64_t rows, const
     const Product product{layer.q, q, {}, false};
     ops.MatMul(h, {&product, 1});
   }
-  const Mat q_heads = q_.View(rows * hparams_.heads, lp.head_dim);
+  const Mat q_heads = q_.View(rows * lp.heads, lp.head_dim);
   ops.RmsNorm(q_heads, layer.q_norm, eps, q_heads);
-  ops.Rope(q, hparams_.heads, rope);
+  ops.Rope(q, lp.heads, rope);
   const Mat attn = attn_.View(rows, layer.q.out);
   kernels::AttentionParams params;
-  params.heads = hparams_.heads;
+  params.heads = lp.heads;
   params.scale = hparams_.attention_scale;
   ops.Attention(cache, q, params, attn);
   const Product o{layer.o, y, {}, false};
   ops.MatMul(attn, {&o, 1});
+  SumOverRanks(ops, y);
   ops.AddRmsNorm(x, y, layer.post_attention_norm, eps);
 }
 
@@ -182,6 +184,7 @@ void Gemma4Model::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t row
   ops.GatedMatMul(h, layer.gate, layer.up, Activation::kGeluTanh, ff);
   const Product down{layer.down, y, {}, false};
   ops.MatMul(ff, {&down, 1});
+  SumOverRanks(ops, y);
   if (layer.router) {
     ops.RmsNorm(y, layer.post_ffw_norm_1, eps, y);
     const Mat logits = router_logits_.View(rows, hparams_.experts), experts = moe_.View(rows, hparams_.dim);
@@ -193,6 +196,7 @@ void Gemma4Model::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t row
     ops.Route(logits, kernels::RouterNorm::kSoftmaxTopK, routing);
     ops.RmsNorm(x, layer.pre_ffw_norm_2, eps, h);
     ops.MoeFfn(h, routing, layer.moe, experts);
+    SumOverRanks(ops, experts);
     ops.RmsNorm(experts, layer.post_ffw_norm_2, eps, experts);
     ops.Add(y, experts);
   }
@@ -206,10 +210,10 @@ void Gemma4Model::Forward(kernels::Ops& ops, const kernels::Batch& batch, const 
   rows_ = rows;
   ops.BeginStep(batch);
   const Mat x = x_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
-  ops.Embed(embedding_, hparams_.embedding_scale, x);
-  if (hparams_.per_layer_input > 0) PerLayerInputs(ops, rows);
+  Embed(ops, batch, embedding_, hparams_.embedding_scale, x);
+  if (hparams_.per_layer_input > 0) PerLayerInputs(ops, batch);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    LayerBegins();
+    if (!LayerBegins()) return;
     const Layer& layer = layers_[i];
     Attention(ops, i, rows, kv.layers[i]);
     FeedForward(ops, layer, rows);
@@ -234,31 +238,33 @@ void Gemma4Model::Forward(kernels::Ops& ops, const kernels::Batch& batch, const 
 void PlanGemma4(const Hparams& h, PlanBuilder* plan) {
   const int64_t layers = static_cast<int64_t>(h.layers.size()), p = h.per_layer_input;
   if (p > 0) {
-    plan->Matrix("per_layer_token_embd.weight", p * layers, h.vocab, kernels::WeightUse::kEmbedding);
+    plan->Vocabulary("per_layer_token_embd.weight", p * layers, h.vocab, kernels::WeightUse::kEmbedding);
     plan->Matrix("per_layer_model_proj.weight", h.dim, p * layers);
     plan->Vector("per_layer_proj_norm.weight", p);
   }
   for (int i = 0; i < static_cast<int>(layers); ++i) {
     const LayerHparams& l = h.layers[i];
+    const LayerShard& share = plan->share(i);
+    const Range heads = share.heads.Times(l.head_dim), kv_heads = share.kv_heads.Times(l.head_dim);
     const int64_t q = int64_t{h.heads} * l.head_dim, kv = int64_t{l.kv_heads} * l.head_dim;
     plan->Vector(LayerName(i, "attn_norm.weight"), h.dim);
-    plan->Matrix(LayerName(i, "attn_q.weight"), h.dim, q);
+    plan->Rows(LayerName(i, "attn_q.weight"), h.dim, q, heads);
     plan->Vector(LayerName(i, "attn_q_norm.weight"), l.head_dim);
     if (l.owns_kv) {
-      plan->Matrix(LayerName(i, "attn_k.weight"), h.dim, kv);
+      plan->Rows(LayerName(i, "attn_k.weight"), h.dim, kv, kv_heads);
       plan->Vector(LayerName(i, "attn_k_norm.weight"), l.head_dim);
-      if (plan->Has(LayerName(i, "attn_v.weight"))) plan->Matrix(LayerName(i, "attn_v.weight"), h.dim, kv);
+      if (plan->Has(LayerName(i, "attn_v.weight"))) plan->Rows(LayerName(i, "attn_v.weight"), h.dim, kv, kv_heads);
     } else {
       // Converters leave the unused projections of sharing layers in the file.
       for (const char* name : {"attn_k.weight", "attn_k_norm.weight", "attn_v.weight"}) plan->Tolerate(LayerName(i, name));
     }
-    plan->Matrix(LayerName(i, "attn_output.weight"), q, h.dim);
+    plan->Columns(LayerName(i, "attn_output.weight"), q, h.dim, heads);
     plan->Vector(LayerName(i, "post_attention_norm.weight"), h.dim);
     plan->OptionalVector(LayerName(i, "layer_output_scale.weight"), 1);
     plan->Vector(LayerName(i, "ffn_norm.weight"), h.dim);
-    plan->Matrix(LayerName(i, "ffn_gate.weight"), h.dim, l.feed_forward);
-    plan->Matrix(LayerName(i, "ffn_up.weight"), h.dim, l.feed_forward);
-    plan->Matrix(LayerName(i, "ffn_down.weight"), l.feed_forward, h.dim);
+    plan->Rows(LayerName(i, "ffn_gate.weight"), h.dim, l.feed_forward, share.feed_forward);
+    plan->Rows(LayerName(i, "ffn_up.weight"), h.dim, l.feed_forward, share.feed_forward);
+    plan->Columns(LayerName(i, "ffn_down.weight"), l.feed_forward, h.dim, share.feed_forward);
     plan->Vector(LayerName(i, "post_ffw_norm.weight"), h.dim);
     if (h.experts > 0) {
       plan->Matrix(LayerName(i, "ffn_gate_inp.weight"), h.dim, h.experts);
@@ -277,8 +283,8 @@ void PlanGemma4(const Hparams& h, PlanBuilder* plan) {
   }
 }
 
-std::unique_ptr<Model> MakeGemma4(const Hparams& h, std::shared_ptr<const WeightStore> weights) {
-  return std::make_unique<Gemma4Model>(h, std::move(weights));
+std::unique_ptr<Model> MakeGemma4(const Hparams& h, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks) {
+  return std::make_unique<Gemma4Model>(h, std::move(weights), ranks);
 }
 
 }  // namespace holdfast::model

@@ -14,7 +14,7 @@ using kernels::Weight;
 
 class GptOssModel final : public Model {
  public:
-  GptOssModel(const Hparams& h, std::shared_ptr<const WeightStore> weights) : Model(h, std::move(weights)) {
+  GptOssModel(const Hparams& h, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks) : Model(h, std::move(weights), ranks) {
     rope_ = Rope(h.rope, h.rope_freqs ? weights_->vector("rope_freqs.weight") : Vec());
     for (int i = 0; i < static_cast<int>(h.layers.size()); ++i) {
       Layer l{Vector(i, "attn_norm.weight"), Vector(i, "post_attention_norm.weight"), Vector(i, "attn_sinks.weight"),
@@ -28,7 +28,7 @@ class GptOssModel final : public Model {
       l.moe.down = Matrix(i, "ffn_down_exps.weight");
       l.moe.gate_bias = Vector(i, "ffn_gate_exps.bias");
       l.moe.up_bias = Vector(i, "ffn_up_exps.bias");
-      l.moe.down_bias = Vector(i, "ffn_down_exps.bias");
+      if (adds_once()) l.moe.down_bias = Vector(i, "ffn_down_exps.bias");
       l.moe.activation = kernels::Activation::kSwigluOai;
       layers_.push_back(std::move(l));
     }
@@ -73,25 +73,25 @@ void GptOssModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const 
   rows_ = rows;
   ops.BeginStep(batch);
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
-  ops.Embed(embedding_, hparams_.embedding_scale, x);
+  Embed(ops, batch, embedding_, hparams_.embedding_scale, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    LayerBegins();
+    if (!LayerBegins()) return;
     const Layer& layer = layers_[i];
+    const LayerHparams& lp = hparams_.layers[i];
     const Mat q = q_.View(rows, layer.q.out), k = k_.View(rows, layer.k.out), v = v_.View(rows, layer.v.out);
     ops.RmsNorm(x, layer.attn_norm, hparams_.eps, h);
     const Product qkv[] = {{layer.q, q, layer.q_bias, false}, {layer.k, k, layer.k_bias, false}, {layer.v, v, layer.v_bias, false}};
     ops.MatMul(h, qkv);
-    ops.Rope(q, hparams_.heads, rope_);
-    ops.Rope(k, hparams_.layers[i].kv_heads, rope_);
+    ops.Rope(q, lp.heads, rope_);
+    ops.Rope(k, lp.kv_heads, rope_);
     ops.StoreKv(kv.layers[i], k, v);
     const Mat attn = attn_.View(rows, layer.q.out);
     kernels::AttentionParams params;
-    params.heads = hparams_.heads;
+    params.heads = lp.heads;
     params.scale = hparams_.attention_scale;
     params.sinks = layer.sinks;
     ops.Attention(kv.layers[i], q, params, attn);
-    const Product o{layer.o, x, layer.o_bias, true};
-    ops.MatMul(attn, {&o, 1});
+    AddProduct(ops, layer.o, layer.o_bias, attn, x);
     ops.RmsNorm(x, layer.ffn_norm, hparams_.eps, h);
     const Mat logits = router_logits_.View(rows, hparams_.experts);
     const Product router{layer.router, logits, layer.router_bias, false};
@@ -99,6 +99,7 @@ void GptOssModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const 
     const kernels::Routing routing{expert_ids_.as<int32_t>(), expert_weights_.as<float>(), hparams_.experts_used};
     ops.Route(logits, kernels::RouterNorm::kSoftmaxTopK, routing);
     ops.MoeFfn(h, routing, layer.moe, y);
+    SumOverRanks(ops, y);
     ops.Add(x, y);
   }
 }
@@ -108,23 +109,24 @@ void GptOssModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const 
 void PlanGptOss(const Hparams& h, PlanBuilder* plan) {
   for (int i = 0; i < static_cast<int>(h.layers.size()); ++i) {
     const LayerHparams& l = h.layers[i];
+    const LayerShard& share = plan->share(i);
     plan->Vector(LayerName(i, "attn_norm.weight"), h.dim);
     plan->Qkv(h, i);
-    plan->Vector(LayerName(i, "attn_sinks.weight"), h.heads);
-    plan->Matrix(LayerName(i, "attn_output.weight"), int64_t{h.heads} * l.head_dim, h.dim);
+    plan->Vector(LayerName(i, "attn_sinks.weight"), h.heads, 1, share.heads);
+    plan->Columns(LayerName(i, "attn_output.weight"), int64_t{h.heads} * l.head_dim, h.dim, share.heads.Times(l.head_dim));
     plan->OptionalVector(LayerName(i, "attn_output.bias"), h.dim);
     plan->Vector(LayerName(i, "post_attention_norm.weight"), h.dim);
     plan->Matrix(LayerName(i, "ffn_gate_inp.weight"), h.dim, h.experts);
     plan->OptionalVector(LayerName(i, "ffn_gate_inp.bias"), h.experts);
     plan->MoeExperts(h, i);
-    plan->OptionalVector(LayerName(i, "ffn_gate_exps.bias"), h.expert_feed_forward, h.experts);
-    plan->OptionalVector(LayerName(i, "ffn_up_exps.bias"), h.expert_feed_forward, h.experts);
+    plan->OptionalVector(LayerName(i, "ffn_gate_exps.bias"), h.expert_feed_forward, h.experts, share.expert_feed_forward);
+    plan->OptionalVector(LayerName(i, "ffn_up_exps.bias"), h.expert_feed_forward, h.experts, share.expert_feed_forward);
     plan->OptionalVector(LayerName(i, "ffn_down_exps.bias"), h.dim, h.experts);
   }
 }
 
-std::unique_ptr<Model> MakeGptOss(const Hparams& h, std::shared_ptr<const WeightStore> weights) {
-  return std::make_unique<GptOssModel>(h, std::move(weights));
+std::unique_ptr<Model> MakeGptOss(const Hparams& h, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks) {
+  return std::make_unique<GptOssModel>(h, std::move(weights), ranks);
 }
 
 }  // namespace holdfast::model

@@ -215,6 +215,7 @@ absl::Status ReadCommon(const GgufFile& file, const Reader& reader, Hparams* h, 
     if (heads % kv_heads[i] != 0) {
       return reader.Bad(fmt::format("layer {}: {} query heads cannot share {} key-value heads (no whole multiple)", i, heads, kv_heads[i]));
     }
+    h->layers[i].heads = h->heads;
     h->layers[i].kv_heads = static_cast<int32_t>(kv_heads[i]);
   }
   return ReadVocab(file, reader, h);

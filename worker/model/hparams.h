@@ -30,6 +30,7 @@ struct RopeSpec {
 
 struct LayerHparams {
   bool windowed = false;             // sliding-window attention
+  int32_t heads = 0;                 // query heads; with several ranks, those of this one (shard.h)
   int32_t kv_heads = 0;
   int32_t head_dim = 0;              // of K and of V
   int32_t feed_forward = 0;          // rows of ffn_gate; 0 = no dense branch
@@ -41,7 +42,7 @@ struct Hparams {
   Family family = Family::kLlama;
   std::string architecture;
   int32_t dim = 0;                   // D
-  int32_t heads = 0;                 // query heads, every layer
+  int32_t heads = 0;                 // query heads of every layer, of all ranks together
   int64_t vocab = 0;                 // rows of the output matrix
   uint32_t context_length = 0;
   float eps = 1e-5f;

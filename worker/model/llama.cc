@@ -18,7 +18,7 @@ bool HasQkNorm(const Hparams& h) { return h.family == Family::kQwen3 || h.family
 
 class LlamaModel final : public Model {
  public:
-  LlamaModel(const Hparams& h, std::shared_ptr<const WeightStore> weights);
+  LlamaModel(const Hparams& h, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks);
   void Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) override;
 
  private:
@@ -37,7 +37,7 @@ class LlamaModel final : public Model {
   kernels::Buffer expert_ids_, expert_weights_;
 };
 
-LlamaModel::LlamaModel(const Hparams& h, std::shared_ptr<const WeightStore> weights) : Model(h, std::move(weights)) {
+LlamaModel::LlamaModel(const Hparams& h, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks) : Model(h, std::move(weights), ranks) {
   rope_ = Rope(h.rope, h.rope_freqs ? weights_->vector("rope_freqs.weight") : Vec());
   for (int i = 0; i < static_cast<int>(h.layers.size()); ++i) {
     Layer l;
@@ -75,7 +75,7 @@ LlamaModel::LlamaModel(const Hparams& h, std::shared_ptr<const WeightStore> weig
 void LlamaModel::ReserveLayers(kernels::Ops& ops, int64_t max_tokens) {
   int64_t q = 0, kv = 0, ff = 0;
   for (const LayerHparams& l : hparams_.layers) {
-    q = std::max<int64_t>(q, int64_t{hparams_.heads} * l.head_dim);
+    q = std::max<int64_t>(q, int64_t{l.heads} * l.head_dim);
     kv = std::max<int64_t>(kv, int64_t{l.kv_heads} * l.head_dim);
     ff = std::max<int64_t>(ff, l.feed_forward);
   }
@@ -104,6 +104,7 @@ void LlamaModel::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t rows
     ops.Route(logits, kernels::RouterNorm::kSoftmaxTopK, routing);
     const Mat out = moe_.View(rows, hparams_.dim);
     ops.MoeFfn(h, routing, layer.moe, out);
+    SumOverRanks(ops, out);
     if (hparams_.expert_weights_scale != 1.f) ops.Scale(out, hparams_.expert_weights_scale);
     ops.Add(x, out);
     return;
@@ -118,8 +119,7 @@ void LlamaModel::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t rows
     ops.MatMul(h, products);
     ops.Gated(ff, up, Activation::kSilu, ff);
   }
-  const Product down{layer.down, x, layer.down_bias, true};
-  ops.MatMul(ff, {&down, 1});
+  AddProduct(ops, layer.down, layer.down_bias, ff, x);
 }
 
 void LlamaModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) {
@@ -129,9 +129,9 @@ void LlamaModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const K
   rows_ = rows;
   ops.BeginStep(batch);
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim);
-  ops.Embed(embedding_, hparams_.embedding_scale, x);
+  Embed(ops, batch, embedding_, hparams_.embedding_scale, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    LayerBegins();
+    if (!LayerBegins()) return;
     const Layer& layer = layers_[i];
     const LayerHparams& lp = hparams_.layers[i];
     const Mat q = q_.View(rows, layer.q.out), k = k_.View(rows, layer.k.out), v = v_.View(rows, layer.v.out);
@@ -139,20 +139,19 @@ void LlamaModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const K
     const Product qkv[] = {{layer.q, q, layer.q_bias, false}, {layer.k, k, layer.k_bias, false}, {layer.v, v, layer.v_bias, false}};
     ops.MatMul(h, qkv);
     if (!layer.q_norm.empty()) {
-      const Mat q_heads = q_.View(rows * hparams_.heads, lp.head_dim), k_heads = k_.View(rows * lp.kv_heads, lp.head_dim);
+      const Mat q_heads = q_.View(rows * lp.heads, lp.head_dim), k_heads = k_.View(rows * lp.kv_heads, lp.head_dim);
       ops.RmsNorm(q_heads, layer.q_norm, hparams_.eps, q_heads);
       ops.RmsNorm(k_heads, layer.k_norm, hparams_.eps, k_heads);
     }
-    ops.Rope(q, hparams_.heads, rope_);
+    ops.Rope(q, lp.heads, rope_);
     ops.Rope(k, lp.kv_heads, rope_);
     ops.StoreKv(kv.layers[i], k, v);
     const Mat attn = attn_.View(rows, layer.q.out);
     kernels::AttentionParams params;
-    params.heads = hparams_.heads;
+    params.heads = lp.heads;
     params.scale = hparams_.attention_scale;
     ops.Attention(kv.layers[i], q, params, attn);
-    const Product o{layer.o, x, layer.o_bias, true};
-    ops.MatMul(attn, {&o, 1});
+    AddProduct(ops, layer.o, layer.o_bias, attn, x);
     FeedForward(ops, layer, rows);
   }
 }
@@ -162,13 +161,14 @@ void LlamaModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const K
 void PlanLlama(const Hparams& h, PlanBuilder* plan) {
   for (int i = 0; i < static_cast<int>(h.layers.size()); ++i) {
     const LayerHparams& l = h.layers[i];
+    const LayerShard& share = plan->share(i);
     plan->Vector(LayerName(i, "attn_norm.weight"), h.dim);
     plan->Qkv(h, i);
     if (HasQkNorm(h)) {
       plan->Vector(LayerName(i, "attn_q_norm.weight"), l.head_dim);
       plan->Vector(LayerName(i, "attn_k_norm.weight"), l.head_dim);
     }
-    plan->Matrix(LayerName(i, "attn_output.weight"), int64_t{h.heads} * l.head_dim, h.dim);
+    plan->Columns(LayerName(i, "attn_output.weight"), int64_t{h.heads} * l.head_dim, h.dim, share.heads.Times(l.head_dim));
     plan->OptionalVector(LayerName(i, "attn_output.bias"), h.dim);
     plan->Vector(LayerName(i, "ffn_norm.weight"), h.dim);
     if (h.experts > 0) {
@@ -176,17 +176,17 @@ void PlanLlama(const Hparams& h, PlanBuilder* plan) {
       plan->MoeExperts(h, i);
       continue;
     }
-    plan->Matrix(LayerName(i, "ffn_gate.weight"), h.dim, l.feed_forward);
-    plan->Matrix(LayerName(i, "ffn_up.weight"), h.dim, l.feed_forward);
-    plan->Matrix(LayerName(i, "ffn_down.weight"), l.feed_forward, h.dim);
-    plan->OptionalVector(LayerName(i, "ffn_gate.bias"), l.feed_forward);
-    plan->OptionalVector(LayerName(i, "ffn_up.bias"), l.feed_forward);
+    plan->Rows(LayerName(i, "ffn_gate.weight"), h.dim, l.feed_forward, share.feed_forward);
+    plan->Rows(LayerName(i, "ffn_up.weight"), h.dim, l.feed_forward, share.feed_forward);
+    plan->Columns(LayerName(i, "ffn_down.weight"), l.feed_forward, h.dim, share.feed_forward);
+    plan->OptionalVector(LayerName(i, "ffn_gate.bias"), l.feed_forward, 1, share.feed_forward);
+    plan->OptionalVector(LayerName(i, "ffn_up.bias"), l.feed_forward, 1, share.feed_forward);
     plan->OptionalVector(LayerName(i, "ffn_down.bias"), h.dim);
   }
 }
 
-std::unique_ptr<Model> MakeLlama(const Hparams& h, std::shared_ptr<const WeightStore> weights) {
-  return std::make_unique<LlamaModel>(h, std::move(weights));
+std::unique_ptr<Model> MakeLlama(const Hparams& h, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks) {
+  return std::make_unique<LlamaModel>(h, std::move(weights), ranks);
 }
 
 }  // namespace holdfast::model

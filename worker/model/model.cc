@@ -7,26 +7,64 @@
 
 namespace holdfast::model {
 
-absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Hparams& hparams, std::shared_ptr<const WeightStore> weights) {
+absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Hparams& hparams, std::shared_ptr<const WeightStore> weights,
+                                                     tp::Collective* ranks) {
+  if (ranks != nullptr && ranks->size() == 1) ranks = nullptr;
   switch (hparams.family) {
     case Family::kLlama:
     case Family::kQwen2:
     case Family::kQwen3:
-    case Family::kQwen3Moe: return MakeLlama(hparams, std::move(weights));
-    case Family::kGemma3: return MakeGemma3(hparams, std::move(weights));
-    case Family::kGemma4: return MakeGemma4(hparams, std::move(weights));
-    case Family::kGptOss: return MakeGptOss(hparams, std::move(weights));
+    case Family::kQwen3Moe: return MakeLlama(hparams, std::move(weights), ranks);
+    case Family::kGemma3: return MakeGemma3(hparams, std::move(weights), ranks);
+    case Family::kGemma4: return MakeGemma4(hparams, std::move(weights), ranks);
+    case Family::kGptOss: return MakeGptOss(hparams, std::move(weights), ranks);
   }
   return absl::UnimplementedError("no model for architecture " + hparams.architecture);
 }
 
-Model::Model(Hparams hparams, std::shared_ptr<const WeightStore> weights)
+Model::Model(Hparams hparams, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks)
     : hparams_(std::move(hparams)),
       weights_(std::move(weights)),
       embedding_(weights_->matrix("token_embd.weight")),
       head_(hparams_.tied_embeddings ? embedding_ : weights_->matrix("output.weight")),
-      output_norm_(weights_->vector("output_norm.weight")) {
+      output_norm_(weights_->vector("output_norm.weight")),
+      ranks_(ranks) {
   HF_CHECK(embedding_ && head_ && !output_norm_.empty());
+  if (ranks_ == nullptr) return;
+  vocab_shares_ = VocabShares(hparams_.vocab, ranks_->size());
+  for (uint32_t r = 0; r < ranks_->rank(); ++r) first_token_ += vocab_shares_[r];
+  HF_CHECKF(head_.out == vocab_shares_[ranks_->rank()], "the weights are of another shard: {} of {} rows", head_.out, hparams_.vocab);
+}
+
+void Model::Embed(kernels::Ops& ops, const kernels::Batch& batch, const kernels::Weight& table, float scale, kernels::Mat out) {
+  if (ranks_ == nullptr) return ops.Embed(table, scale, out);
+  // Tokens of another rank's rows look up some row of ours, which is then made zero: the sum has one that is not.
+  const auto ours = [&](uint32_t token) { return token >= first_token_ && token < first_token_ + table.out; };
+  part_tokens_.clear();
+  for (const uint32_t token : batch.tokens) part_tokens_.push_back(ours(token) ? static_cast<uint32_t>(token - first_token_) : 0);
+  kernels::Batch part = batch;
+  part.tokens = part_tokens_;
+  ops.BeginStep(part);
+  ops.Embed(table, scale, out);
+  for (size_t t = 0; t < batch.tokens.size(); ++t) {
+    if (!ours(batch.tokens[t])) ops.Scale(out.Rows(static_cast<int64_t>(t), 1), 0.f);
+  }
+  ops.BeginStep(batch);
+  SumOverRanks(ops, out);
+}
+
+void Model::AddProduct(kernels::Ops& ops, const kernels::Weight& w, kernels::Vec bias, kernels::ConstMat in, kernels::Mat x) {
+  // Rank 0 adds to the residual, the others write beside it (theirs is the same, and comes back with the sum).
+  const kernels::Product product{w, x, adds_once() ? bias : kernels::Vec(), adds_once()};
+  ops.MatMul(in, {&product, 1});
+  SumOverRanks(ops, x);
+}
+
+void Model::SumOverRanks(kernels::Ops& ops, kernels::Mat x) {
+  if (ranks_ == nullptr || !status_.ok()) return;
+  HF_CHECK(x.stride == x.cols);
+  ops.Sync();
+  status_ = ranks_->AllReduceSum({x.data, static_cast<size_t>(x.rows * x.cols)});
 }
 
 void Model::Grow(kernels::Ops& ops, Scratch* scratch, int64_t rows, int64_t cols) {
@@ -54,9 +92,17 @@ void Model::Logits(kernels::Ops& ops, std::span<const int32_t> rows, kernels::Ma
   const kernels::Mat hidden = gathered_.View(n, hparams_.dim);
   ops.GatherRows(x_.View(rows_, hparams_.dim), rows, hidden);
   ops.RmsNorm(hidden, output_norm_, hparams_.eps, hidden);
-  const kernels::Product product{head_, out, {}, false};
+  kernels::Mat part = out;
+  if (divided()) {
+    Grow(ops, &part_logits_, n, head_.out);
+    part = part_logits_.View(n, head_.out);
+  }
+  const kernels::Product product{head_, part, {}, false};
   ops.MatMul(hidden, {&product, 1});
-  if (hparams_.logit_softcap > 0.f) ops.Softcap(out, hparams_.logit_softcap);
+  if (hparams_.logit_softcap > 0.f) ops.Softcap(part, hparams_.logit_softcap);
+  if (!divided() || !status_.ok()) return;
+  ops.Sync();
+  status_ = ranks_->AllGatherColumns(part, vocab_shares_, ranks_->rank() == 0 ? out : kernels::Mat());
 }
 
 kernels::Weight Model::Matrix(int layer, std::string_view suffix) const { return weights_->matrix(LayerName(layer, suffix)); }

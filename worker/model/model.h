@@ -3,6 +3,9 @@
 //
 // Order of a life: GgufFile::Open -> ReadHparams -> TensorPlan::Make -> WeightStore -> Model::Create -> Reserve -> (Forward, Logits)*.
 // Threads: one caller. A Model owns its activations and nothing of the cache or the weights.
+//
+// With several ranks a model computes with its part of the weights (shard.h): the residual stream is whole and the same on every rank, the
+// products that reduce over a divided width are summed over the ranks. A rank that lost its peers computes no further: status() says so.
 #include <absl/status/statusor.h>
 
 #include <cstdint>
@@ -15,6 +18,7 @@
 #include "kernels/ops.h"
 #include "worker/model/hparams.h"
 #include "worker/model/weights.h"
+#include "worker/tp/collective.h"
 
 namespace holdfast::model {
 
@@ -25,7 +29,9 @@ struct KvView {
 
 class Model {
  public:
-  static absl::StatusOr<std::unique_ptr<Model>> Create(const Hparams& hparams, std::shared_ptr<const WeightStore> weights);
+  // hparams: as HparamsOf gives them; weights: of the same shard. ranks: null when there is one rank only; else it outlives the model.
+  static absl::StatusOr<std::unique_ptr<Model>> Create(const Hparams& hparams, std::shared_ptr<const WeightStore> weights,
+                                                       tp::Collective* ranks = nullptr);
   virtual ~Model() = default;
 
   // Allocates activations for steps of up to max_tokens rows; grows only. Forward calls it when a batch is larger.
@@ -35,19 +41,34 @@ class Model {
   // Computes the batch: stores its K and V in the pages of the block tables and keeps the last hidden state of every row until the
   // next call. batch.groups are in the order of KvPlan::groups. Calls ops.BeginStep.
   virtual void Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) = 0;
-  // out[i] = logits (after softcap) of row rows[i] of the last Forward. out is [rows][vocab]; rows is host memory.
+  // out[i] = logits (after softcap) of row rows[i] of the last Forward. out is [rows][vocab]; rows is host memory. With several ranks all
+  // of them call it, and rank 0 alone receives them (the others may pass an out without data).
   void Logits(kernels::Ops& ops, std::span<const int32_t> rows, kernels::Mat out);
 
   // Called on the step thread as each layer begins: a step may take longer than a watchdog's patience, a layer does not.
   void SetProgress(std::function<void()> progress) { progress_ = std::move(progress); }
 
   const Hparams& hparams() const { return hparams_; }
+  // Not ok from the first collective on that failed: what Forward and Logits left is of no use then.
+  const absl::Status& status() const { return status_; }
 
  protected:
-  void LayerBegins() const {
+  // False: leave Forward, the peers are gone.
+  bool LayerBegins() const {
     if (progress_) progress_();
+    return status_.ok();
   }
-  Model(Hparams hparams, std::shared_ptr<const WeightStore> weights);
+  Model(Hparams hparams, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks);
+
+  bool divided() const { return ranks_ != nullptr; }
+  // What must be added once for the whole group (a bias, the residual) is added by rank 0.
+  bool adds_once() const { return ranks_ == nullptr || ranks_->rank() == 0; }
+  // Rows of the table for the tokens of the batch that ops has begun; each rank holds some of the rows.
+  void Embed(kernels::Ops& ops, const kernels::Batch& batch, const kernels::Weight& table, float scale, kernels::Mat out);
+  // x += w in + bias, where the ranks divide the width that w reduces over.
+  void AddProduct(kernels::Ops& ops, const kernels::Weight& w, kernels::Vec bias, kernels::ConstMat in, kernels::Mat x);
+  // x = sum of x over the ranks; x is contiguous. Nothing to do when there is one.
+  void SumOverRanks(kernels::Ops& ops, kernels::Mat x);
 
   // Grows a named scratch matrix [rows][cols] out of the activations; contents undefined.
   struct Scratch {
@@ -68,10 +89,18 @@ class Model {
   kernels::Vec output_norm_;
   Scratch x_;                                                         // [T][D] residual stream
   Scratch gathered_;                                                  // [rows][D]
+  Scratch part_logits_;                                               // [rows][this rank's vocabulary]
   int64_t rows_ = 0;                                                  // of the last Forward
   int64_t reserved_ = 0;
   int64_t activation_bytes_ = 0;
   std::function<void()> progress_;
+
+ private:
+  tp::Collective* const ranks_;
+  std::vector<int64_t> vocab_shares_;                                 // [rank], when divided
+  int64_t first_token_ = 0;
+  std::vector<uint32_t> part_tokens_;
+  absl::Status status_;
 };
 
 }  // namespace holdfast::model

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "proto/base/log.h"
+#include "proto/base/status_wire.h"
 #include "worker/model/families.h"
 
 namespace holdfast::model {
@@ -28,32 +29,40 @@ const GgufTensor* PlanBuilder::Find(const std::string& name, std::vector<int64_t
   return t;
 }
 
-void PlanBuilder::Matrix(const std::string& name, int64_t in, int64_t out, kernels::WeightUse use, int64_t experts) {
+void PlanBuilder::Matrix(const std::string& name, int64_t in, int64_t out, const Cut& cut, kernels::WeightUse use, int64_t experts) {
   const GgufTensor* t = Find(name, {in, out, experts});
   if (t == nullptr) return;
   PlannedTensor p;
   p.name = name;
   p.source = t;
   p.use = use;
-  p.in = in;
-  p.out = out;
   p.experts = experts;
+  p.source_in = p.in = in;
+  p.source_out = p.out = out;
+  if (cut.columns.count > 0) {
+    p.first_column = cut.columns.first;
+    p.in = cut.columns.count;
+  }
+  if (cut.rows.count > 0) {
+    p.first_row = cut.rows.first;
+    p.out = cut.rows.count;
+  }
+  if (cut.halves && cut.rows.count > 0 && 2 * cut.rows.count < out) {
+    p.second_row = out / 2 + cut.rows.first;
+    p.out = 2 * cut.rows.count;
+  } else if (cut.halves) {
+    p.out = out;
+  }
   out_->push_back(std::move(p));
 }
 
-void PlanBuilder::MatrixSlice(const std::string& name, const std::string& source, int64_t in, int64_t out, int64_t first_row, int64_t total) {
-  const GgufTensor* t = Find(source, {in, total});
-  if (t == nullptr) return;
-  PlannedTensor p;
-  p.name = name;
-  p.source = t;
-  p.in = in;
-  p.out = out;
-  p.first_row = first_row;
-  out_->push_back(std::move(p));
+void PlanBuilder::MatrixSlice(const std::string& name, const std::string& source, int64_t in, Range rows, int64_t total) {
+  const size_t before = out_->size();
+  Matrix(source, in, total, {rows, {}, false});
+  if (out_->size() > before) out_->back().name = name;
 }
 
-void PlanBuilder::Vector(const std::string& name, int64_t size, int64_t experts) {
+void PlanBuilder::Vector(const std::string& name, int64_t size, int64_t experts, Range elements) {
   const GgufTensor* t = Find(name, {size, experts});
   if (t == nullptr) return;
   const auto type = t->type;
@@ -66,47 +75,55 @@ void PlanBuilder::Vector(const std::string& name, int64_t size, int64_t experts)
   p.name = name;
   p.source = t;
   p.is_vector = true;
-  p.in = size;
   p.experts = experts;
+  p.source_in = p.in = size;
+  if (elements.count > 0) {
+    p.first_column = elements.first;
+    p.in = elements.count;
+  }
   out_->push_back(std::move(p));
 }
 
-void PlanBuilder::VectorSlice(const std::string& name, const std::string& source, int64_t size, int64_t first, int64_t total) {
+void PlanBuilder::VectorSlice(const std::string& name, const std::string& source, Range elements, int64_t total) {
   const size_t before = out_->size();
-  Vector(source, total);
-  if (out_->size() == before) return;
-  out_->back().name = name;
-  out_->back().in = size;
-  out_->back().first_row = first;
+  Vector(source, total, 1, elements);
+  if (out_->size() > before) out_->back().name = name;
 }
 
 void PlanBuilder::Qkv(const Hparams& h, int layer) {
   const LayerHparams& l = h.layers[layer];
+  const Range heads = share(layer).heads.Times(l.head_dim), kv_heads = share(layer).kv_heads.Times(l.head_dim);
   const int64_t q = int64_t{h.heads} * l.head_dim, kv = int64_t{l.kv_heads} * l.head_dim;
   const int64_t sizes[] = {q, kv, kv}, starts[] = {0, q, q + kv};
+  const Range shares[] = {heads, kv_heads, kv_heads};
   const char* names[] = {"attn_q", "attn_k", "attn_v"};
   const bool fused = !Has(LayerName(layer, "attn_q.weight")) && Has(LayerName(layer, "attn_qkv.weight"));
   for (int i = 0; i < 3; ++i) {
     const std::string weight = LayerName(layer, fmt::format("{}.weight", names[i])), bias = LayerName(layer, fmt::format("{}.bias", names[i]));
     if (fused) {
-      MatrixSlice(weight, LayerName(layer, "attn_qkv.weight"), h.dim, sizes[i], starts[i], q + 2 * kv);
-      if (Has(LayerName(layer, "attn_qkv.bias"))) VectorSlice(bias, LayerName(layer, "attn_qkv.bias"), sizes[i], starts[i], q + 2 * kv);
+      const Range part{starts[i] + shares[i].first, shares[i].count};
+      MatrixSlice(weight, LayerName(layer, "attn_qkv.weight"), h.dim, part, q + 2 * kv);
+      if (Has(LayerName(layer, "attn_qkv.bias"))) VectorSlice(bias, LayerName(layer, "attn_qkv.bias"), part, q + 2 * kv);
     } else {
-      Matrix(weight, h.dim, sizes[i]);
-      OptionalVector(bias, sizes[i]);
+      Rows(weight, h.dim, sizes[i], shares[i]);
+      OptionalVector(bias, sizes[i], 1, shares[i]);
     }
   }
 }
 
 void PlanBuilder::MoeExperts(const Hparams& h, int layer) {
   const int64_t width = h.expert_feed_forward;
+  const Range part = share(layer).expert_feed_forward;
+  const auto experts = [&](const char* name, int64_t in, int64_t out, const Cut& cut) {
+    Matrix(LayerName(layer, name), in, out, cut, kernels::WeightUse::kMatMul, h.experts);
+  };
   if (Has(LayerName(layer, "ffn_gate_up_exps.weight"))) {
-    Experts(LayerName(layer, "ffn_gate_up_exps.weight"), h.dim, 2 * width, h.experts);
+    experts("ffn_gate_up_exps.weight", h.dim, 2 * width, {part, {}, true});
   } else {
-    Experts(LayerName(layer, "ffn_gate_exps.weight"), h.dim, width, h.experts);
-    Experts(LayerName(layer, "ffn_up_exps.weight"), h.dim, width, h.experts);
+    experts("ffn_gate_exps.weight", h.dim, width, {part, {}, false});
+    experts("ffn_up_exps.weight", h.dim, width, {part, {}, false});
   }
-  Experts(LayerName(layer, "ffn_down_exps.weight"), width, h.dim, h.experts);
+  experts("ffn_down_exps.weight", width, h.dim, {{}, part, false});
 }
 
 size_t PlanBuilder::Unused() const {
@@ -123,10 +140,15 @@ std::string PlanBuilder::FirstUnused() const {
 }
 
 absl::StatusOr<TensorPlan> TensorPlan::Make(const GgufFile& file, const Hparams& h) {
+  HF_ASSIGN_OR_RETURN(const Shard whole, MakeShard(file, h, 0, 1));
+  return Make(file, h, whole);
+}
+
+absl::StatusOr<TensorPlan> TensorPlan::Make(const GgufFile& file, const Hparams& h, const Shard& shard) {
   TensorPlan plan;
-  PlanBuilder builder(file, &plan.tensors_);
-  builder.Matrix("token_embd.weight", h.dim, h.vocab, h.tied_embeddings ? kernels::WeightUse::kBoth : kernels::WeightUse::kEmbedding);
-  if (!h.tied_embeddings) builder.Matrix("output.weight", h.dim, h.vocab);
+  PlanBuilder builder(file, shard, &plan.tensors_);
+  builder.Vocabulary("token_embd.weight", h.dim, h.vocab, h.tied_embeddings ? kernels::WeightUse::kBoth : kernels::WeightUse::kEmbedding);
+  if (!h.tied_embeddings) builder.Vocabulary("output.weight", h.dim, h.vocab, kernels::WeightUse::kMatMul);
   builder.Vector("output_norm.weight", h.dim);
   if (h.rope_freqs) builder.Vector("rope_freqs.weight", h.rope.dims / 2);
   switch (h.family) {
@@ -141,7 +163,7 @@ absl::StatusOr<TensorPlan> TensorPlan::Make(const GgufFile& file, const Hparams&
   if (!builder.status().ok()) return builder.status();
   for (const PlannedTensor& t : plan.tensors_) plan.parameters_ += static_cast<uint64_t>(t.in) * t.out * t.experts;
   plan.ignored_ = builder.Unused();
-  if (plan.ignored_ > 0) {
+  if (plan.ignored_ > 0 && shard.first()) {
     LogInfo("{}: {} tensors are not used by architecture {} (the first is {})", file.path(), plan.ignored_, h.architecture,
             Quoted(builder.FirstUnused()));
   }

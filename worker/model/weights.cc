@@ -77,8 +77,7 @@ struct WeightStore::Slot {
   kernels::WeightLayout layout;
   uint64_t offset = 0;
   uint64_t expert_stride = 0;
-  uint64_t source_bytes = 0;   // of one expert (a vector: all)
-  uint64_t source_offset = 0;  // in the tensor, of the slice
+  uint64_t source_bytes = 0;   // of what is taken of one expert (a vector: of all)
   int64_t tasks = 1;
 };
 
@@ -100,7 +99,6 @@ WeightStore::Layout WeightStore::MakeLayout(const TensorPlan& plan, const kernel
     if (t.is_vector) {
       const uint64_t element = kernels::InfoOf(t.source->type).block_bytes;
       slot.source_bytes = static_cast<uint64_t>(t.in) * t.experts * element;
-      slot.source_offset = static_cast<uint64_t>(t.first_row) * element;
       slot.layout.bytes = t.in * t.experts * 4;
       slot.expert_stride = bytes = slot.layout.bytes;
       layout.largest_source = std::max(layout.largest_source, slot.source_bytes);
@@ -109,7 +107,6 @@ WeightStore::Layout WeightStore::MakeLayout(const TensorPlan& plan, const kernel
       slot.layout = ops.LayoutOf(t.source->type, t.out, t.in, t.use);
       HF_CHECKF(slot.layout.bytes > 0 && slot.layout.alignment > 0, "layout of {}", t.name);
       slot.source_bytes = row * t.out;
-      slot.source_offset = row * t.first_row;
       slot.expert_stride = AlignUp(slot.layout.bytes, std::max<uint64_t>(64, slot.layout.alignment));
       bytes = slot.expert_stride * (t.experts - 1) + slot.layout.bytes;
       slot.tasks = t.experts;
@@ -117,9 +114,11 @@ WeightStore::Layout WeightStore::MakeLayout(const TensorPlan& plan, const kernel
     }
     slot.offset = at = AlignUp(at, std::max<uint64_t>(64, slot.layout.alignment));
     at += bytes;
-    layout.source_total += slot.source_bytes * slot.tasks;
+    // Progress counts what is read, whole rows also where only some columns are taken.
+    layout.source_total += kernels::RowBytes(t.source->type, t.source_in) * static_cast<uint64_t>(t.out * t.experts);
     digest = HashText(digest, t.name);
     for (const uint64_t v : {uint64_t{static_cast<uint8_t>(t.source->type)}, uint64_t(t.in), uint64_t(t.out), uint64_t(t.experts),
+                             uint64_t(t.first_row), uint64_t(t.second_row), uint64_t(t.first_column),
                              uint64_t{slot.layout.layout}, uint64_t(slot.layout.bytes), slot.offset}) {
       digest = Mix64(digest ^ v);
     }
@@ -189,6 +188,33 @@ class WeightStore::Packer {
     if (--running_ == 0) done_cv_.notify_all();
   }
 
+  // What the plan takes of one expert (of a vector: of all), packed row after row.
+  absl::Status ReadPart(const PlannedTensor& t, int64_t expert, std::byte* dst) {
+    const uint64_t source_row = kernels::RowBytes(t.source->type, t.source_in);
+    if (t.is_vector) return ReadRows(t, 0, t.experts, source_row, dst);
+    const uint64_t base = source_row * static_cast<uint64_t>(t.source_out) * static_cast<uint64_t>(expert);
+    const int64_t rows = t.second_row < 0 ? t.out : t.out / 2;
+    HF_RETURN_IF_ERROR(ReadRows(t, base + source_row * static_cast<uint64_t>(t.first_row), rows, source_row, dst));
+    if (t.second_row < 0) return absl::OkStatus();
+    return ReadRows(t, base + source_row * static_cast<uint64_t>(t.second_row), rows, source_row, dst + kernels::RowBytes(t.source->type, t.in) * rows);
+  }
+
+  // The plan's columns of `rows` rows from `offset` on. Cut rows are read whole, some at a time: the file is read from one end to the other.
+  absl::Status ReadRows(const PlannedTensor& t, uint64_t offset, int64_t rows, uint64_t source_row, std::byte* dst) {
+    if (t.whole_rows()) return ReadChecked(t, offset, source_row * static_cast<uint64_t>(rows), dst);
+    const uint64_t row = kernels::RowBytes(t.source->type, t.in), first = kernels::RowBytes(t.source->type, t.first_column);
+    const int64_t some = std::clamp<int64_t>(static_cast<int64_t>(kReadBytes / source_row), 1, rows);
+    std::vector<std::byte> whole(source_row * static_cast<uint64_t>(some));
+    for (int64_t r = 0; r < rows; r += some) {
+      const int64_t n = std::min(some, rows - r);
+      HF_RETURN_IF_ERROR(ReadChecked(t, offset + source_row * static_cast<uint64_t>(r), source_row * static_cast<uint64_t>(n), whole.data()));
+      for (int64_t i = 0; i < n; ++i) {
+        memcpy(dst + row * static_cast<uint64_t>(r + i), whole.data() + source_row * static_cast<uint64_t>(i) + first, row);
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status ReadChecked(const PlannedTensor& t, uint64_t offset, uint64_t bytes, std::byte* dst) {
     const uint64_t block = kernels::InfoOf(t.source->type).block_bytes, step = kReadBytes / block * block;
     for (uint64_t at = 0; at < bytes; at += step) {
@@ -212,15 +238,14 @@ class WeightStore::Packer {
     const PlannedTensor& t = *slot.tensor;
     if (FaultPoint("model.pack")) return absl::DataLossError(fmt::format("tensor {}: fault point model.pack", t.name));
     std::byte* dst = arena_ + slot.offset + slot.expert_stride * task.expert;
-    const uint64_t offset = slot.source_offset + slot.source_bytes * task.expert;
     if (!t.is_vector && slot.layout.layout == 0) {
       HF_CHECK(static_cast<uint64_t>(slot.layout.bytes) >= slot.source_bytes);
-      return ReadChecked(t, offset, slot.source_bytes, dst);
+      return ReadPart(t, task.expert, dst);
     }
     std::unique_lock<std::mutex> large(large_mutex_, std::defer_lock);
     if (slot.source_bytes > kLargeSource) large.lock();
     scratch->resize(std::max<uint64_t>(scratch->size(), slot.source_bytes));
-    HF_RETURN_IF_ERROR(ReadChecked(t, offset, slot.source_bytes, scratch->data()));
+    HF_RETURN_IF_ERROR(ReadPart(t, task.expert, scratch->data()));
     if (t.is_vector) {
       VectorToF32(t.source->type, scratch->data(), t.in * t.experts, reinterpret_cast<float*>(dst));
     } else {
