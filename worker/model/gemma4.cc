@@ -196,7 +196,7 @@ void Gemma4Model::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t row
     ops.Route(logits, kernels::RouterNorm::kSoftmaxTopK, routing);
     ops.RmsNorm(x, layer.pre_ffw_norm_2, eps, h);
     ops.MoeFfn(h, routing, layer.moe, experts);
-    SumOverRanks(ops, experts);
+    if (!Whole(layer.moe)) SumOverRanks(ops, experts);
     ops.RmsNorm(experts, layer.post_ffw_norm_2, eps, experts);
     ops.Add(y, experts);
   }

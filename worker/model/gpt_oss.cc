@@ -28,7 +28,7 @@ class GptOssModel final : public Model {
       l.moe.down = Matrix(i, "ffn_down_exps.weight");
       l.moe.gate_bias = Vector(i, "ffn_gate_exps.bias");
       l.moe.up_bias = Vector(i, "ffn_up_exps.bias");
-      if (adds_once()) l.moe.down_bias = Vector(i, "ffn_down_exps.bias");
+      if (adds_once() || Whole(l.moe)) l.moe.down_bias = Vector(i, "ffn_down_exps.bias");
       l.moe.activation = kernels::Activation::kSwigluOai;
       layers_.push_back(std::move(l));
     }
@@ -99,7 +99,7 @@ void GptOssModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const 
     const kernels::Routing routing{expert_ids_.as<int32_t>(), expert_weights_.as<float>(), hparams_.experts_used};
     ops.Route(logits, kernels::RouterNorm::kSoftmaxTopK, routing);
     ops.MoeFfn(h, routing, layer.moe, y);
-    SumOverRanks(ops, y);
+    if (!Whole(layer.moe)) SumOverRanks(ops, y);
     ops.Add(x, y);
   }
 }

@@ -104,7 +104,7 @@ void LlamaModel::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t rows
     ops.Route(logits, kernels::RouterNorm::kSoftmaxTopK, routing);
     const Mat out = moe_.View(rows, hparams_.dim);
     ops.MoeFfn(h, routing, layer.moe, out);
-    SumOverRanks(ops, out);
+    if (!Whole(layer.moe)) SumOverRanks(ops, out);
     if (hparams_.expert_weights_scale != 1.f) ops.Scale(out, hparams_.expert_weights_scale);
     ops.Add(x, out);
     return;

@@ -67,6 +67,8 @@ class Model {
   void Embed(kernels::Ops& ops, const kernels::Batch& batch, const kernels::Weight& table, float scale, kernels::Mat out);
   // x += w in + bias, where the ranks divide the width that w reduces over.
   void AddProduct(kernels::Ops& ops, const kernels::Weight& w, kernels::Vec bias, kernels::ConstMat in, kernels::Mat x);
+  // Experts too narrow to be divided are whole on every rank: their output is no part of a sum.
+  bool Whole(const kernels::MoeParams& moe) const { return moe.down.in == hparams_.expert_feed_forward; }
   // x = sum of x over the ranks; x is contiguous. Nothing to do when there is one.
   void SumOverRanks(kernels::Ops& ops, kernels::Mat x);
 

@@ -55,7 +55,7 @@ absl::Status ShareWidth(int64_t width, int64_t block, uint32_t rank, uint32_t si
       break;
     }
   }
-  if (unit == 0) unit = block == 1 && width % 32 == 0 && width / 32 >= size ? 32 : block;
+  if (unit == 0) unit = width % 32 == 0 ? std::max<int64_t>(block, 32) : block;
   if (width % unit != 0 || width / unit < size) {
     return absl::InvalidArgumentError(fmt::format("a feed-forward width of {} in blocks of {}", width, block));
   }
@@ -93,7 +93,8 @@ absl::StatusOr<Shard> Divide(const GgufFile& file, const Hparams& h, uint32_t ra
       status = ShareWidth(l.feed_forward, BlockOf(file, LayerName(i, "ffn_down.weight")), rank, size, &s.feed_forward);
     }
     if (status.ok() && h.experts > 0) {
-      status = ShareWidth(h.expert_feed_forward, BlockOf(file, LayerName(i, "ffn_down_exps.weight")), rank, size, &s.expert_feed_forward);
+      const int64_t block = BlockOf(file, LayerName(i, "ffn_down_exps.weight"));
+      if (!ShareWidth(h.expert_feed_forward, block, rank, size, &s.expert_feed_forward).ok()) s.expert_feed_forward = {0, h.expert_feed_forward};
     }
     if (!status.ok()) return absl::InvalidArgumentError(fmt::format("layer {} has {}", i, MessageOf(status)));
     // A layer that reads another's cache must find the same KV heads there on its rank.

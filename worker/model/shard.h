@@ -26,7 +26,7 @@ struct LayerShard {
   Range heads;                       // query heads
   Range kv_heads;                    // those that the query heads read; with fewer KV heads than ranks, ranks hold the same one
   Range feed_forward;                // of the dense branch; empty when there is none
-  Range expert_feed_forward;         // of every expert
+  Range expert_feed_forward;         // of every expert; all of it when experts are too narrow to be divided: then every rank computes them whole
 };
 
 struct Shard {
