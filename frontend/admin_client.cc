@@ -91,6 +91,12 @@ class GrpcAdminClient final : public AdminClient {
   void ListIncidents(const proto::ListIncidentsRequest& request, Done<proto::ListIncidentsReply> done) override {
     Call(&proto::Admin::StubInterface::async_interface::ListIncidents, request, std::move(done), kCallDeadline);
   }
+  void ListQuarantine(const proto::ListQuarantineRequest& request, Done<proto::ListQuarantineReply> done) override {
+    Call(&proto::Admin::StubInterface::async_interface::ListQuarantine, request, std::move(done), kCallDeadline);
+  }
+  void ClearQuarantine(const proto::ClearQuarantineRequest& request, Done<proto::ClearQuarantineReply> done) override {
+    Call(&proto::Admin::StubInterface::async_interface::ClearQuarantine, request, std::move(done), kCallDeadline);
+  }
   void ResizeCache(const proto::ResizeCacheRequest& request, Done<proto::ResizeCacheReply> done) override {
     const auto deadline = kCallDeadline + std::chrono::milliseconds(request.wait_ms());
     Call(&proto::Admin::StubInterface::async_interface::ResizeCache, request, std::move(done), deadline);

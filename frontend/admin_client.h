@@ -23,6 +23,8 @@ class AdminClient {
   virtual void GetMetrics(Done<proto::MetricsReply> done) = 0;
   virtual void ListRequests(const proto::ListRequestsRequest& request, Done<proto::ListRequestsReply> done) = 0;
   virtual void ListIncidents(const proto::ListIncidentsRequest& request, Done<proto::ListIncidentsReply> done) = 0;
+  virtual void ListQuarantine(const proto::ListQuarantineRequest& request, Done<proto::ListQuarantineReply> done) = 0;
+  virtual void ClearQuarantine(const proto::ClearQuarantineRequest& request, Done<proto::ClearQuarantineReply> done) = 0;
   virtual void ResizeCache(const proto::ResizeCacheRequest& request, Done<proto::ResizeCacheReply> done) = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "frontend/config.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 
 #include "proto/base/exit_code.h"
@@ -49,6 +50,9 @@ std::optional<int> ParseConfig(int argc, const char* const* argv, FrontendConfig
   app.add_option("--served-model-name", config->served_model_name, "Id of the model in answers (default: the model's own name)");
   app.add_flag("--strict-model", config->strict_model, "404 for requests that name another model");
   app.add_option("--max-body-bytes", config->max_body_bytes, "Largest request body")->capture_default_str()->check(CLI::Range(1024.0, 4e9));
+  app.add_option("--max-total-body-bytes", config->max_total_body_bytes, "Bodies of all requests together; beyond it new ones get 503. At least --max-body-bytes")
+      ->capture_default_str()
+      ->check(CLI::Range(1024.0, 1e12));
   app.add_option("--max-connections", config->max_connections, "Open connections")->capture_default_str()->check(CLI::Range(1, 1000000));
   app.add_option("--drain-timeout", config->drain_timeout_s, "Seconds that running requests may take after SIGTERM")
       ->capture_default_str()
@@ -77,6 +81,12 @@ std::optional<int> ParseConfig(int argc, const char* const* argv, FrontendConfig
   ParseLogLevel(log_level, &config->log_level);
   if (admin_port >= 0) config->admin_port = static_cast<uint16_t>(admin_port);
   if (config->cors_origin == "none") config->cors_origin.clear();
+  if (app.count("--max-total-body-bytes") == 0) config->max_total_body_bytes = std::max(config->max_total_body_bytes, config->max_body_bytes);
+  if (config->max_total_body_bytes < config->max_body_bytes) {
+    std::cerr << "holdfast-frontend: --max-total-body-bytes " << config->max_total_body_bytes << " is less than one body may have; the nearest value that works is "
+              << config->max_body_bytes << " (--max-body-bytes)\n";
+    return static_cast<int>(ExitCode::kConfig);
+  }
   if (config->tls_certificate_file.empty() != config->tls_key_file.empty()) {
     std::cerr << "holdfast-frontend: --tls-certificate and --tls-key go together\n";
     return static_cast<int>(ExitCode::kConfig);

@@ -19,6 +19,7 @@ struct FrontendConfig {
   std::string served_model_name;
   bool strict_model = false;
   uint64_t max_body_bytes = 16u << 20;
+  uint64_t max_total_body_bytes = 256u << 20;
   uint32_t max_connections = 4096;
   double drain_timeout_s = 30;
   double resume_timeout_s = 60;

@@ -72,6 +72,11 @@ ApiError Draining() {
   return error;
 }
 
+ApiError Drained(const std::string& reason, uint32_t retry_after_seconds) {
+  return Make(503, reason.empty() ? "The engine takes no new requests now" : reason, "unavailable_error", "server_draining",
+              std::max<uint32_t>(retry_after_seconds, 1));
+}
+
 ApiError FromEngine(const proto::EngineError& error, uint64_t prompt_tokens, std::string param) {
   const std::string& message = error.message();
   const uint32_t retry = (error.retry_after_ms() + 999) / 1000;
@@ -84,7 +89,7 @@ ApiError FromEngine(const proto::EngineError& error, uint64_t prompt_tokens, std
     case proto::EngineError::UNAVAILABLE:
       return Unavailable(or_else("The engine is not serving"), retry);
     case proto::EngineError::DRAINING:
-      return Draining();
+      return Drained(message, retry);
     case proto::EngineError::TOO_LONG:
       return PromptBeyondCache(prompt_tokens, error.limit(), param);
     case proto::EngineError::QUARANTINED: {

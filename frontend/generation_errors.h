@@ -26,6 +26,8 @@ ApiError PromptTooLong(uint64_t prompt_tokens, uint64_t context, std::string par
 ApiError PromptBeyondCache(uint64_t prompt_tokens, uint64_t limit, std::string param);
 // 503: the server is going away.
 ApiError Draining();
+// The engine was drained by an operator; this process stays.
+ApiError Drained(const std::string& reason, uint32_t retry_after_seconds);
 ApiError FromEngine(const proto::EngineError& error, uint64_t prompt_tokens, std::string param);
 
 }  // namespace holdfast::api

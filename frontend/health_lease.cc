@@ -17,14 +17,14 @@ bool HealthLease::Receive(const proto::HealthStatement& statement, Instant now) 
 std::string HealthLease::state(Instant now) const {
   if (!statement_) return "unknown";
   if (!fresh(now)) return "stale";
-  if (statement_->ready()) return "ready";
+  if (statement_->accepting()) return "ready";
   return statement_->state().empty() ? "down" : statement_->state();
 }
 
 std::string HealthLease::reason(Instant now) const {
   if (!statement_) return "The engine has not been reached yet";
   if (!fresh(now)) return "The engine has not confirmed its health in time";
-  if (statement_->ready()) return {};
+  if (statement_->accepting()) return {};
   if (!statement_->reason().empty()) return statement_->reason();
   if (statement_->state() == "loading" || statement_->state() == "warming" || statement_->state() == "spawning") return "Loading model";
   return "The engine is " + state(now);

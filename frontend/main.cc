@@ -84,6 +84,7 @@ class Frontend final {
     options.host = config_.host;
     options.port = config_.port;
     options.limits.max_body_bytes = config_.max_body_bytes;
+    options.limits.max_total_body_bytes = config_.max_total_body_bytes;
     options.limits.max_connections = config_.max_connections;
     options.tls_certificate_file = config_.tls_certificate_file;
     options.tls_key_file = config_.tls_key_file;
@@ -124,7 +125,7 @@ class Frontend final {
 
  private:
   void TellGrpc() {
-    if (grpc_) grpc_->SetServing(!draining_ && state_.ready());
+    if (grpc_) grpc_->SetServing(!draining_ && state_.accepting());
   }
 
   void WaitForSignal() {

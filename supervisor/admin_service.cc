@@ -69,7 +69,10 @@ class Service final : public proto::Admin::CallbackService {
   Reactor* ListRequests(Context* c, const proto::ListRequestsRequest* q, proto::ListRequestsReply* r) override { return Ask(c, *q, r); }
   Reactor* ListIncidents(Context* c, const proto::ListIncidentsRequest* q, proto::ListIncidentsReply* r) override { return Ask(c, *q, r); }
   Reactor* ResizeCache(Context* c, const proto::ResizeCacheRequest* q, proto::ResizeCacheReply* r) override { return Ask(c, *q, r); }
+  Reactor* ListQuarantine(Context* c, const proto::ListQuarantineRequest* q, proto::ListQuarantineReply* r) override { return Ask(c, *q, r); }
+  Reactor* ClearQuarantine(Context* c, const proto::ClearQuarantineRequest* q, proto::ClearQuarantineReply* r) override { return Ask(c, *q, r); }
   Reactor* Drain(Context* c, const proto::DrainRequest* q, proto::DrainReply* r) override { return Ask(c, *q, r); }
+  Reactor* Resume(Context* c, const proto::ResumeRequest* q, proto::ResumeReply* r) override { return Ask(c, *q, r); }
 
  private:
   template <class Request>

@@ -37,6 +37,7 @@ AdmissionAnswer Admit(const AdmissionView& view, const RequestShape& request) {
                         most, room), 0, static_cast<uint32_t>(std::min<uint64_t>(most, UINT32_MAX))};
   }
   if (view.draining) return {Admission::kDraining, "the server is shutting down", 1000, 0};
+  if (view.held && !request.resumed) return {Admission::kDraining, "the engine was drained by an operator and takes no new requests", 1000, 0};
   if (!view.serving) {
     const std::string why = view.state_reason.empty() ? "the engine is not serving" : view.state_reason;
     return {Admission::kUnavailable, why, view.permanent ? 30000u : RetryAfterMs(view.until_serving), 0};

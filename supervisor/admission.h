@@ -18,6 +18,7 @@ struct AdmissionLimits {
 struct AdmissionView {
   bool serving = false;
   bool draining = false;            // shutting down
+  bool held = false;                // drained by an operator, and up: only what goes on after a loss is let in
   bool permanent = false;           // will not serve without an operator
   std::string state_reason;         // words for a refusal while not serving
   Duration until_serving{};         // best guess, for Retry-After; zero = no idea
@@ -32,6 +33,7 @@ struct RequestShape {
   uint64_t max_tokens = 0;
   bool quarantined = false;
   bool duplicate = false;           // request_id is in use in its session
+  bool resumed = false;             // it was in flight when a generation was lost
 };
 
 enum class Admission : uint8_t { kAccept, kInvalid, kTooLong, kOverloaded, kUnavailable, kDraining, kQuarantined };

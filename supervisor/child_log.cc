@@ -49,6 +49,13 @@ void ChildLog::Flush() {
   skipping_ = false;
 }
 
+std::string ChildLog::LastWords(size_t lines, size_t limit) const {
+  for (auto it = lines_.rbegin(); it != lines_.rend() && lines > 0; ++it, --lines) {
+    if (!it->empty() && it->front() != '{') return it->substr(0, limit);
+  }
+  return "";
+}
+
 void ChildLog::Line(std::string line) {
   ++total_;
   if (out_fd_ >= 0) {

@@ -28,6 +28,9 @@ class ChildLog {
   void Flush();
 
   const std::deque<std::string>& lines() const { return lines_; }
+  // The last line that is none of our log objects, at most `limit` bytes: what a library or the C++ runtime said before it ended the
+  // process. Empty when the last `lines` lines have none.
+  std::string LastWords(size_t lines = 8, size_t limit = 300) const;
   uint64_t dropped_lines() const { return dropped_; }  // kept in the ring, but not passed through
   uint64_t total_lines() const { return total_; }
 

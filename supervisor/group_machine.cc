@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "proto/base/check.h"
 
@@ -17,7 +18,8 @@ std::string_view GroupStateName(GroupState state) {
 std::string_view EventName(EventKind kind) {
   static constexpr std::string_view kNames[kEventKinds] = {
       "tick",   "stalled", "spawned", "spawn-failed", "attached", "progress", "ready", "step",    "heartbeat",  "finding",
-      "link-lost", "exited", "busy", "idle",    "start",        "drain",    "stop-now", "restart", "device-free"};
+      "link-lost", "exited", "busy", "idle",    "start",        "drain",    "stop-now", "restart", "hold",       "resume",
+      "device-free"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -118,8 +120,8 @@ void GroupMachine::NoteReady(const GroupEvent& event) {
   liveness_.Reset(now_, options_.ranks);
   policy_.OnServing(now_);
   deadline_ = Instant::max();
-  Emit(ActionKind::kOpenAdmission);
-  Enter(GroupState::kServing);
+  if (!hold_) Emit(ActionKind::kOpenAdmission);
+  Enter(hold_ ? GroupState::kDraining : GroupState::kServing);
   Emit(ActionKind::kNotifyReady);
 }
 
@@ -244,7 +246,6 @@ void GroupMachine::Lose(LossCause cause, Rank rank, std::string detail, const Ex
     loss.exit_known = true;
   }
   loss_ = std::move(loss);
-  if (state_ == GroupState::kDraining) stop_for_good_ = true;
   Emit(ActionKind::kCloseAdmission);
   actions_.push_back(Action{ActionKind::kLoseRequests, rank, generation_, false, {}, loss_});
   TellAllToGo(options_.loss_grace);
@@ -352,15 +353,37 @@ void GroupMachine::BeginDrain(const GroupEvent& event) {
   if (!busy_) StopForGood(event);
 }
 
+void GroupMachine::DrainHeld(const GroupEvent& event) {
+  if (!stop_for_good_) BeginDrain(event);
+}
+
+void GroupMachine::BeginHold(const GroupEvent&) {
+  hold_ = true;
+  deadline_ = Instant::max();
+  Emit(ActionKind::kCloseAdmission);
+  Enter(GroupState::kDraining);
+}
+
+void GroupMachine::EndHold(const GroupEvent&) {
+  hold_ = false;
+  if (stop_for_good_) return;  // it is on its way out
+  Emit(ActionKind::kOpenAdmission);
+  Enter(GroupState::kServing);
+}
+
+void GroupMachine::NoteHold(const GroupEvent&) { hold_ = true; }
+
+void GroupMachine::NoteResume(const GroupEvent&) { hold_ = false; }
+
 void GroupMachine::StopWhenIdle(const GroupEvent& event) {
   NoteIdle(event);
-  StopForGood(event);
+  if (stop_for_good_) StopForGood(event);
 }
 
 void GroupMachine::StopForGood(const GroupEvent&) {
-  stop_for_good_ = true;
+  const bool told = std::exchange(stop_for_good_, true);
   Emit(ActionKind::kCloseAdmission);
-  if (state_ != GroupState::kDraining) Emit(ActionKind::kNotifyStopping);
+  if (!told) Emit(ActionKind::kNotifyStopping);
   Emit(ActionKind::kLoseRequests);
   TellAllToGo(options_.drain_grace);
 }
@@ -392,6 +415,10 @@ void GroupMachine::KillNow(const GroupEvent& event) {
 
 void GroupMachine::RestartNow(const GroupEvent&) {
   Lose(LossCause::kOperator, Rank(0), "asked for");
+}
+
+void GroupMachine::RestartHeld(const GroupEvent& event) {
+  if (!stop_for_good_) RestartNow(event);
 }
 
 // ---- parts -------------------------------------------------------------------------------------------------------------------

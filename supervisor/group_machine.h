@@ -29,7 +29,7 @@ enum class GroupState : uint8_t {
   kLoading,      // all attached; weights are read
   kWarming,      // weights are there; the first steps are rehearsed
   kServing,
-  kDraining,     // no admissions; requests in flight may end
+  kDraining,     // no admissions; requests in flight may end. Held (see held()): stays so until told otherwise
   kStopping,     // every rank was told to go; waiting for the last one
   kBackoff,      // gone; the next generation starts at the deadline
   kQuarantined,  // gone; restarted too often: one trial at the deadline
@@ -57,9 +57,11 @@ enum class EventKind : uint8_t {
   kDrain,        // operator: let requests end, then stop for good
   kStopNow,      // operator: stop for good without waiting
   kRestart,      // operator: a fresh generation now, whatever the policy says
+  kHold,         // operator: no new requests; what is in flight goes on, and the group stays
+  kResume,       // operator: take requests again
   kDeviceFree,   // the device the last generation wanted is free
 };
-inline constexpr int kEventKinds = 19;
+inline constexpr int kEventKinds = 21;
 std::string_view EventName(EventKind kind);
 
 struct GroupEvent {
@@ -128,6 +130,8 @@ class GroupMachine {
   bool permanent() const { return permanent_; }
   bool finished() const { return state_ == GroupState::kDown && stop_for_good_; }
   bool stop_for_good() const { return stop_for_good_; }
+  // Draining because of kHold: every rank is ready, what was in flight goes on, over losses too, and nothing new is admitted.
+  bool held() const { return state_ == GroupState::kDraining && !stop_for_good_; }
   const std::optional<Loss>& last_loss() const { return last_loss_; }
   uint32_t restarts() const { return restarts_; }     // generations started after the first
   uint64_t fenced() const { return fenced_; }         // events dropped because their generation is over
@@ -186,11 +190,17 @@ class GroupMachine {
   void NoteIdle(const GroupEvent&);
   void StopWhenIdle(const GroupEvent&);
   void BeginDrain(const GroupEvent&);
+  void DrainHeld(const GroupEvent&);
+  void BeginHold(const GroupEvent&);
+  void EndHold(const GroupEvent&);
+  void NoteHold(const GroupEvent&);           // once it is ready
+  void NoteResume(const GroupEvent&);
   void StopForGood(const GroupEvent&);
   void FinishNow(const GroupEvent&);
   void MakeFinal(const GroupEvent&);
   void KillNow(const GroupEvent&);
   void RestartNow(const GroupEvent&);
+  void RestartHeld(const GroupEvent&);
   void LaunchOnDevice(const GroupEvent&);
 
   // ---- parts ---------------------------------------------------------------------------------------------------------
@@ -217,6 +227,7 @@ class GroupMachine {
   std::optional<Loss> loss_;       // of the generation that is stopping
   std::optional<Loss> last_loss_;
   bool stop_for_good_ = false;
+  bool hold_ = false;
   bool permanent_ = false;
   bool safe_launch_ = false;
   bool busy_ = false;

@@ -34,6 +34,8 @@ constexpr GroupMachine::Table GroupMachine::MakeTable() {
   HF_ON(Down, Drain, FinishNow);
   HF_ON(Down, StopNow, FinishNow);
   HF_ON(Down, Restart, LaunchFresh);
+  HF_ON(Down, Hold, NoteHold);
+  HF_ON(Down, Resume, NoteResume);
   HF_IGNORE(Down, DeviceFree);
 
   HF_ROW(Spawning);
@@ -55,6 +57,8 @@ constexpr GroupMachine::Table GroupMachine::MakeTable() {
   HF_ON(Spawning, Drain, StopForGood);
   HF_ON(Spawning, StopNow, StopForGood);
   HF_IGNORE(Spawning, Restart);
+  HF_ON(Spawning, Hold, NoteHold);
+  HF_ON(Spawning, Resume, NoteResume);
   HF_IGNORE(Spawning, DeviceFree);
 
   HF_ROW(Loading);
@@ -76,6 +80,8 @@ constexpr GroupMachine::Table GroupMachine::MakeTable() {
   HF_ON(Loading, Drain, StopForGood);
   HF_ON(Loading, StopNow, StopForGood);
   HF_ON(Loading, Restart, RestartNow);
+  HF_ON(Loading, Hold, NoteHold);
+  HF_ON(Loading, Resume, NoteResume);
   HF_IGNORE(Loading, DeviceFree);
 
   HF_ROW(Warming);
@@ -97,6 +103,8 @@ constexpr GroupMachine::Table GroupMachine::MakeTable() {
   HF_ON(Warming, Drain, StopForGood);
   HF_ON(Warming, StopNow, StopForGood);
   HF_ON(Warming, Restart, RestartNow);
+  HF_ON(Warming, Hold, NoteHold);
+  HF_ON(Warming, Resume, NoteResume);
   HF_IGNORE(Warming, DeviceFree);
 
   HF_ROW(Serving);
@@ -118,6 +126,8 @@ constexpr GroupMachine::Table GroupMachine::MakeTable() {
   HF_ON(Serving, Drain, BeginDrain);
   HF_ON(Serving, StopNow, StopForGood);
   HF_ON(Serving, Restart, RestartNow);
+  HF_ON(Serving, Hold, BeginHold);
+  HF_IGNORE(Serving, Resume);
   HF_IGNORE(Serving, DeviceFree);
 
   HF_ROW(Draining);
@@ -133,12 +143,14 @@ constexpr GroupMachine::Table GroupMachine::MakeTable() {
   HF_ON(Draining, Finding, NoteFinding);
   HF_ON(Draining, LinkLost, LoseToLink);
   HF_ON(Draining, Exited, LoseToExit);
-  HF_IGNORE(Draining, Busy);
+  HF_ON(Draining, Busy, NoteBusy);
   HF_ON(Draining, Idle, StopWhenIdle);
   HF_IGNORE(Draining, Start);
-  HF_IGNORE(Draining, Drain);
+  HF_ON(Draining, Drain, DrainHeld);
   HF_ON(Draining, StopNow, StopForGood);
-  HF_IGNORE(Draining, Restart);
+  HF_ON(Draining, Restart, RestartHeld);
+  HF_IGNORE(Draining, Hold);
+  HF_ON(Draining, Resume, EndHold);
   HF_IGNORE(Draining, DeviceFree);
 
   HF_ROW(Stopping);
@@ -160,6 +172,8 @@ constexpr GroupMachine::Table GroupMachine::MakeTable() {
   HF_ON(Stopping, Drain, MakeFinal);
   HF_ON(Stopping, StopNow, KillNow);
   HF_IGNORE(Stopping, Restart);
+  HF_ON(Stopping, Hold, NoteHold);
+  HF_ON(Stopping, Resume, NoteResume);
   HF_IGNORE(Stopping, DeviceFree);
 
   HF_ROW(Backoff);
@@ -181,6 +195,8 @@ constexpr GroupMachine::Table GroupMachine::MakeTable() {
   HF_ON(Backoff, Drain, FinishNow);
   HF_ON(Backoff, StopNow, FinishNow);
   HF_ON(Backoff, Restart, LaunchFresh);
+  HF_ON(Backoff, Hold, NoteHold);
+  HF_ON(Backoff, Resume, NoteResume);
   HF_ON(Backoff, DeviceFree, LaunchOnDevice);
 
   HF_ROW(Quarantined);
@@ -202,6 +218,8 @@ constexpr GroupMachine::Table GroupMachine::MakeTable() {
   HF_ON(Quarantined, Drain, FinishNow);
   HF_ON(Quarantined, StopNow, FinishNow);
   HF_ON(Quarantined, Restart, LaunchFresh);
+  HF_ON(Quarantined, Hold, NoteHold);
+  HF_ON(Quarantined, Resume, NoteResume);
   HF_IGNORE(Quarantined, DeviceFree);
 
   HF_ROW(Unkillable);
@@ -223,6 +241,8 @@ constexpr GroupMachine::Table GroupMachine::MakeTable() {
   HF_ON(Unkillable, Drain, FinishNow);
   HF_ON(Unkillable, StopNow, FinishNow);
   HF_IGNORE(Unkillable, Restart);
+  HF_ON(Unkillable, Hold, NoteHold);
+  HF_ON(Unkillable, Resume, NoteResume);
   HF_IGNORE(Unkillable, DeviceFree);
 #undef HF_ROW
 #undef HF_ON

@@ -79,7 +79,8 @@ struct WatchClosed {
 };
 struct AdminCall {
   std::variant<proto::ModelCardRequest, proto::StatusRequest, proto::MetricsRequest, proto::ListRequestsRequest,
-               proto::ListIncidentsRequest, proto::ResizeCacheRequest, proto::DrainRequest>
+               proto::ListIncidentsRequest, proto::ResizeCacheRequest, proto::ListQuarantineRequest, proto::ClearQuarantineRequest,
+               proto::DrainRequest, proto::ResumeRequest>
       request;
   std::shared_ptr<ReplyOutlet> outlet;
 };

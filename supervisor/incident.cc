@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
+#include <rapidjson/document.h>
 
 #include "proto/base/fault.h"
 #include "proto/base/log.h"
@@ -93,6 +95,43 @@ std::vector<fs::path> Bundles(const std::string& folder) {
   return out;
 }
 
+// A bundle of an earlier supervisor. Its name is 20261130T001500.123Z-g0003-r0-signal; the file inside knows more.
+IncidentSummary FromFolder(const fs::path& folder) {
+  IncidentSummary s;
+  s.id = folder.filename().string();
+  s.path = folder.string();
+  unsigned long long generation = 0;
+  unsigned rank = 0;
+  int rest = 0;
+  const size_t g = s.id.find("-g");
+  if (g != std::string::npos && std::sscanf(s.id.c_str() + g, "-g%llu-r%u-%n", &generation, &rank, &rest) == 2 && rest > 0) {
+    s.generation = generation;
+    s.rank = rank;
+    s.cause = s.id.substr(g + static_cast<size_t>(rest));
+  }
+  std::error_code ec;
+  constexpr uintmax_t kMost = 4 << 20;
+  const auto size = fs::file_size(folder / "incident.json", ec);
+  if (ec || size > kMost) return s;
+  std::ifstream file(folder / "incident.json", std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  rapidjson::Document json;
+  if (json.Parse<rapidjson::kParseIterativeFlag>(text.data(), text.size()).HasParseError() || !json.IsObject()) return s;
+  const auto word = [&](const char* key, std::string* out) {
+    if (const auto it = json.FindMember(key); it != json.MemberEnd() && it->value.IsString()) *out = it->value.GetString();
+  };
+  const auto number = [&](const char* key, auto* out) {
+    if (const auto it = json.FindMember(key); it != json.MemberEnd() && it->value.IsUint64()) *out = static_cast<std::decay_t<decltype(*out)>>(it->value.GetUint64());
+  };
+  word("cause", &s.cause);
+  word("phase", &s.phase);
+  word("detail", &s.detail);
+  number("generation", &s.generation);
+  number("rank", &s.rank);
+  number("unix_ms", &s.unix_ms);
+  return s;
+}
+
 }  // namespace
 
 absl::StatusOr<IncidentSummary> IncidentStore::Write(const IncidentInput& in) {
@@ -165,10 +204,8 @@ std::vector<IncidentSummary> IncidentStore::List(size_t limit) const {
   for (auto it = bundles.rbegin(); it != bundles.rend(); ++it) {
     const std::string id = it->filename().string();
     if (std::any_of(out.begin(), out.end(), [&](const IncidentSummary& s) { return s.id == id; })) continue;
-    IncidentSummary summary;
-    summary.id = id;
-    summary.path = it->string();
-    out.push_back(summary);
+    if (out.size() >= limit) break;
+    out.push_back(FromFolder(*it));
   }
   if (out.size() > limit) out.resize(limit);
   return out;

@@ -50,7 +50,7 @@ class IncidentStore {
   IncidentStore(std::string folder, IncidentOptions options) : folder_(std::move(folder)), options_(options) {}
 
   absl::StatusOr<IncidentSummary> Write(const IncidentInput& input);
-  // Newest first. Only what this supervisor wrote carries all fields; older folders are listed by name.
+  // Newest first, those of earlier supervisors read from their folders; one whose incident.json cannot be read has what its name says.
   std::vector<IncidentSummary> List(size_t limit) const;
 
  private:

@@ -60,12 +60,27 @@ void PoisonRegister::OnEnded(PoisonKey key) {
 std::vector<QuarantineEntry> PoisonRegister::Quarantined(Instant now) const {
   std::vector<QuarantineEntry> out;
   for (const auto& [key, r] : records_) {
-    if (r.quarantined && Fresh(now, r)) out.push_back({key, static_cast<uint32_t>(r.history.size()), r.at + options_.quarantine - now});
+    if (!r.quarantined || !Fresh(now, r)) continue;
+    out.push_back({key, static_cast<uint32_t>(r.history.size()), r.position, r.refused, r.at + options_.quarantine - now});
   }
+  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.remaining > b.remaining; });
   return out;
 }
 
-void PoisonRegister::Clear() { records_.clear(); }
+void PoisonRegister::NoteRefused(PoisonKey key) {
+  const auto it = records_.find(key);
+  if (it != records_.end()) ++it->second.refused;
+}
+
+size_t PoisonRegister::Clear(Instant now, std::optional<uint64_t> fingerprint) {
+  size_t freed = 0;
+  std::erase_if(records_, [&](const auto& kv) {
+    if (fingerprint && kv.first.fingerprint != *fingerprint) return false;
+    if (kv.second.quarantined && Fresh(now, kv.second)) ++freed;
+    return true;
+  });
+  return freed;
+}
 
 void PoisonRegister::Shift(Duration d) {
   for (auto& [key, r] : records_) {

@@ -11,6 +11,7 @@
 // Not thread-safe; owned by the supervisor's loop. Memory: at most `max_records`, oldest first out.
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,8 @@ struct Suspect {
 struct QuarantineEntry {
   PoisonKey key;
   uint32_t losses = 0;
+  uint32_t position = 0;  // at the last loss
+  uint64_t refused = 0;   // times it came again
   Duration remaining{};
 };
 
@@ -60,8 +63,13 @@ class PoisonRegister {
   // The request ended by itself: it is no poison.
   void OnEnded(PoisonKey key);
 
+  // It came again and was refused.
+  void NoteRefused(PoisonKey key);
+
+  // The ones with most time left first.
   std::vector<QuarantineEntry> Quarantined(Instant now) const;
-  void Clear();
+  // Forgets every loss, or those of one fingerprint; how many choices in quarantine went free.
+  size_t Clear(Instant now, std::optional<uint64_t> fingerprint = std::nullopt);
   void Shift(Duration d);
   size_t size() const { return records_.size(); }
 
@@ -70,6 +78,7 @@ class PoisonRegister {
     uint32_t losses = 0;            // at this position
     uint32_t position = 0;
     bool quarantined = false;
+    uint64_t refused = 0;
     Instant at{};                   // of the last loss
     std::vector<Instant> history;   // of all losses within `memory`, at most total_hard_limit of them
   };

@@ -61,11 +61,16 @@ absl::StatusOr<RuntimeDir> RuntimeDir::Open(const std::string& path) {
   }
   // What a supervisor that was killed left behind; nobody else can be using it while we hold the lock.
   dir.Clean();
+  std::filesystem::remove(dir.stop_asked(), ec);
   return dir;
 }
 
 std::string RuntimeDir::flight_record(uint64_t generation, uint32_t rank) const {
   return fmt::format("{}/flight-g{}-r{}.bin", path_, generation, rank);
+}
+
+void RuntimeDir::NoteStopAsked() const {
+  const UniqueFd mark(::open(stop_asked().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
 void RuntimeDir::Clean() const {

@@ -23,6 +23,10 @@ class RuntimeDir {
   // Where a worker leaves its flight record.
   std::string flight_record(uint64_t generation, uint32_t rank) const;
 
+  // Leaves a word for `holdfast serve`, which starts a supervisor that just ended again: this end was asked for. The next Open removes it.
+  void NoteStopAsked() const;
+  std::string stop_asked() const { return path_ + "/stop-asked"; }
+
   // Removes the socket and the flight records; the lock goes with the object.
   void Clean() const;
 

@@ -24,6 +24,8 @@ namespace {
 constexpr Duration kLeasePeriod = std::chrono::milliseconds(250);
 // A round that begins later than this after it was due means that we stood still (stopped, or the host slept), not the workers.
 constexpr Duration kStallTolerance = std::chrono::milliseconds(500);
+// What the workers get beyond that: whatever kept us kept them, too, and their messages still have to arrive.
+constexpr Duration kStallGrace = std::chrono::seconds(1);
 // The end of a process and the end of its stream are two sights of one event; the second gets this long to explain the first.
 constexpr Duration kEndsWindow = std::chrono::milliseconds(100);
 
@@ -37,6 +39,7 @@ Supervisor::Supervisor(SupervisorConfig config, RuntimeDir dir, UniqueFd signals
       clock_(clock),
       instance_(fmt::format("{:016x}", EntropySeed())),
       started_(clock.Now()),
+      round_(started_),
       machine_(config_.group, EntropySeed()),
       requests_(config_.poison),
       incidents_(dir_.incidents(), config_.incidents),
@@ -50,26 +53,26 @@ absl::Status Supervisor::Start() {
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
   LogInfo({{"socket", dir_.socket()}, {"tcp_port", server_->tcp_port()}}, "supervisor {} listens", ::getpid());
-  next_lease_ = next_watchdog_ = clock_.Now();
+  next_lease_ = next_watchdog_ = round_ = clock_.Now();
   metrics_.SetState(machine_.state(), machine_.generation());
   Dispatch({EventKind::kStart, {}, {}, {}, {}, 0, 0, false, false, {}, {}, {}});
   return absl::OkStatus();
 }
 
 int Supervisor::Run() {
-  Instant begun = clock_.Now();
+  round_ = clock_.Now();
   while (!exit_code_) {
     const Duration wait = WaitTime(clock_.Now());
     Poll(wait);
     const Instant now = clock_.Now();
-    const Duration late = now - begun - wait;
-    begun = now;
+    const Duration late = now - round_ - wait;
+    round_ = now;
     if (late > kStallTolerance) {
       LogWarn({{"late_ms", ToMillis(late)}}, "the supervisor stood still; all deadlines move by as much");
       requests_.poison().Shift(late);
       GroupEvent stalled;
       stalled.kind = EventKind::kStalled;
-      stalled.duration = late;
+      stalled.duration = late + std::min(late, kStallGrace);
       Dispatch(std::move(stalled));
     }
     if (FaultPoint("supervisor.loop")) exit_code_ = static_cast<int>(ExitCode::kEnvironment);
@@ -144,7 +147,7 @@ void Supervisor::ReapAll() {
 }
 
 void Supervisor::SettleEnds() {
-  const Instant now = clock_.Now();
+  const Instant now = round_;
   for (uint32_t i = 0; i < ranks_.size(); ++i) {
     RankRuntime& r = ranks_[i];
     const bool waited = now - r.ended >= kEndsWindow;
@@ -155,7 +158,10 @@ void Supervisor::SettleEnds() {
       LogInfo({{"rank", i}, {"generation", machine_.generation().v}}, "the worker ended: {}", ToText(status));
       GroupEvent event = EventOf(EventKind::kExited, i);
       event.exit = status;
-      event.text = r.failure.empty() ? ToText(status) : fmt::format("{}: {}", ToText(status), r.failure);
+      // Its own message, or what the library that ended it wrote.
+      const bool asked = !status.signalled && status.code == 0;
+      const std::string words = !r.failure.empty() ? r.failure : (r.log && !asked ? r.log->LastWords() : "");
+      event.text = words.empty() ? ToText(status) : fmt::format("{}: {}", ToText(status), words);
       if (!status.signalled && IsPermanent(status.code)) {
         permanent_code_ = status.code;
         permanent_message_ = event.text;
@@ -169,7 +175,7 @@ void Supervisor::SettleEnds() {
 }
 
 void Supervisor::Tick() {
-  const Instant now = clock_.Now();
+  const Instant now = round_;
   if (now >= machine_.NextDeadline()) Dispatch({});
   std::erase_if(resizes_, [&](PendingResize& p) {
     if (now < p.until) return false;
@@ -192,7 +198,7 @@ void Supervisor::Dispatch(GroupEvent event) {
   while (!events_.empty()) {
     const GroupEvent next = std::move(events_.front());
     events_.pop_front();
-    const std::vector<Action> actions = machine_.Handle(clock_.Now(), next);
+    const std::vector<Action> actions = machine_.Handle(round_, next);
     for (const Action& action : actions) Execute(action);
     if (machine_.permanent()) {
       for (Kept& kept : kept_) kept.DropWeights();

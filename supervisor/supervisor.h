@@ -105,6 +105,8 @@ class Supervisor {
   void NoteLoad();     // busy and idle events, gauges
   void SendTo(SessionId session, proto::SessionEvent event);
   AdmissionView View() const;
+  // Requests may be sent to the worker: it serves, or is held in a drain and finishes what was in flight.
+  bool Ready() const { return machine_.state() == GroupState::kServing || machine_.held(); }
 
   // ---- health and admin (supervisor_admin.cc)
   void On(WatchOpened& opened);
@@ -115,7 +117,10 @@ class Supervisor {
   void Answer(const proto::MetricsRequest& request, ReplyOutlet& outlet);
   void Answer(const proto::ListRequestsRequest& request, ReplyOutlet& outlet);
   void Answer(const proto::ListIncidentsRequest& request, ReplyOutlet& outlet);
+  void Answer(const proto::ListQuarantineRequest& request, ReplyOutlet& outlet);
+  void Answer(const proto::ClearQuarantineRequest& request, ReplyOutlet& outlet);
   void Answer(const proto::DrainRequest& request, ReplyOutlet& outlet);
+  void Answer(const proto::ResumeRequest& request, ReplyOutlet& outlet);
   void AnswerResize(const proto::ResizeCacheRequest& request, std::shared_ptr<ReplyOutlet> outlet);
   void Publish();
   proto::HealthStatement Statement() const;
@@ -128,6 +133,9 @@ class Supervisor {
   const Clock& clock_;
   const std::string instance_;
   const Instant started_;
+  // The time of this round of the loop. Deadlines are judged by it and not by the clock: if this process is stopped in the middle of a round,
+  // the next round sees how late it is before anything is taken for overdue.
+  Instant round_;
   Inbox inbox_;
   std::unique_ptr<RpcServer> server_;
   GroupMachine machine_;

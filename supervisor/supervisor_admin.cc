@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "proto/base/metrics.h"
 #include "supervisor/supervisor.h"
@@ -32,7 +34,7 @@ void Supervisor::Publish() {
   ++statement_;
   const proto::HealthStatement statement = Statement();
   for (auto& [id, outlet] : watchers_) outlet->Publish(statement);
-  server_->SetServing(statement.ready());
+  server_->SetServing(statement.accepting());
 }
 
 std::string Supervisor::Reason() const {
@@ -52,7 +54,9 @@ std::string Supervisor::Reason() const {
       if (p.total_bytes() == 0) return fmt::format("loading the model{}", p.phase().empty() ? "" : ": " + p.phase());
       return fmt::format("loading the model: {} {} %", p.phase(), p.done_bytes() * 100 / p.total_bytes());
     }
-    case GroupState::kDraining: return "draining: requests in flight may end, new ones are refused";
+    case GroupState::kDraining:
+      return machine_.held() ? "drained by an operator: requests in flight go on, new ones are refused until `holdfast ctl resume`"
+                             : "draining: requests in flight may end, new ones are refused";
     case GroupState::kStopping: return machine_.stop_for_good() ? "stopping" : "the worker was lost; its generation is being ended";
     case GroupState::kBackoff: return fmt::format("restarting the worker after: {}", last);
     case GroupState::kQuarantined: return fmt::format("the worker was lost too often; the next try is put off. Last: {}", last);
@@ -67,7 +71,7 @@ proto::HealthStatement Supervisor::Statement() const {
   s.set_sequence(statement_);
   s.set_lease_ms(kLeaseMs);
   const bool serving = machine_.state() == GroupState::kServing;
-  s.set_ready(serving);
+  s.set_ready(Ready());
   s.set_accepting(serving);
   s.set_state(std::string(GroupStateName(machine_.state())));
   s.set_reason(Reason());
@@ -181,10 +185,56 @@ void Supervisor::Answer(const proto::ListIncidentsRequest& request, ReplyOutlet&
   outlet.Reply(reply);
 }
 
-void Supervisor::Answer(const proto::DrainRequest&, ReplyOutlet& outlet) {
+void Supervisor::Answer(const proto::ListQuarantineRequest& request, ReplyOutlet& outlet) {
+  proto::ListQuarantineReply reply;
+  const size_t limit = Limit(request.limit());
+  for (const QuarantineEntry& entry : requests_.poison().Quarantined(clock_.Now())) {
+    if (static_cast<size_t>(reply.requests_size()) >= limit) break;
+    proto::QuarantinedRequest* out = reply.add_requests();
+    out->set_fingerprint(fmt::format("{:016x}", entry.key.fingerprint));
+    out->set_choice(entry.key.choice);
+    out->set_losses(entry.losses);
+    out->set_position(entry.position);
+    out->set_refused(entry.refused);
+    out->set_remaining_ms(static_cast<uint64_t>(ToMillis(entry.remaining)));
+  }
+  outlet.Reply(reply);
+}
+
+void Supervisor::Answer(const proto::ClearQuarantineRequest& request, ReplyOutlet& outlet) {
+  std::optional<uint64_t> fingerprint;
+  if (const std::string& text = request.fingerprint(); !text.empty()) {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    if (error != std::errc() || end != text.data() + text.size()) {
+      return outlet.Fail(3, "a fingerprint is up to 16 hexadecimal digits, as the list of the quarantine shows it");
+    }
+    fingerprint = value;
+  }
+  const size_t cleared = requests_.poison().Clear(clock_.Now(), fingerprint);
+  if (fingerprint && cleared == 0) return outlet.Fail(5, fmt::format("no request with the fingerprint {:016x} is in quarantine", *fingerprint));
+  LogInfo({{"cleared", static_cast<uint64_t>(cleared)}}, "quarantine cleared by an operator");
+  proto::ClearQuarantineReply reply;
+  reply.set_cleared(static_cast<uint32_t>(cleared));
+  outlet.Reply(reply);
+  ReleaseHeld();
+}
+
+void Supervisor::Answer(const proto::DrainRequest& request, ReplyOutlet& outlet) {
+  LogInfo("asked to {}", request.stop() ? "drain and stop" : "drain");
+  if (request.stop()) dir_.NoteStopAsked();
   outlet.Reply(proto::DrainReply());
   GroupEvent event;
-  event.kind = EventKind::kDrain;
+  event.kind = request.stop() ? EventKind::kDrain : EventKind::kHold;
+  Dispatch(std::move(event));
+}
+
+void Supervisor::Answer(const proto::ResumeRequest&, ReplyOutlet& outlet) {
+  if (machine_.stop_for_good()) return outlet.Fail(9, "the supervisor is on its way out");
+  LogInfo("asked to resume");
+  outlet.Reply(proto::ResumeReply());
+  GroupEvent event;
+  event.kind = EventKind::kResume;
   Dispatch(std::move(event));
 }
 

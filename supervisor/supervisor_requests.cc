@@ -62,7 +62,8 @@ constexpr size_t kMaxTrace = 200;
 
 AdmissionView Supervisor::View() const {
   AdmissionView view;
-  view.serving = machine_.state() == GroupState::kServing;
+  view.serving = Ready();
+  view.held = machine_.held();
   view.draining = machine_.stop_for_good();
   view.permanent = machine_.permanent();
   if (!view.serving) view.state_reason = Reason();
@@ -110,7 +111,9 @@ void Supervisor::OnGenerate(SessionId session, proto::GenerateRequest& request) 
   shape.max_tokens = request.max_tokens();
   shape.duplicate = !requests_.CanAdd(session, request.request_id());
   shape.quarantined = requests_.poison().IsQuarantined(clock_.Now(), entry.key);
+  shape.resumed = request.resumes() > 0;
   const AdmissionAnswer answer = Admit(View(), shape);
+  if (answer.answer == Admission::kQuarantined) requests_.poison().NoteRefused(entry.key);
   if (answer.answer != Admission::kAccept) return Refuse(session, request.request_id(), answer);
 
   if (request.prompt_tokens() == 0) request.set_prompt_tokens(static_cast<uint32_t>(request.tokens_size()));
@@ -215,7 +218,7 @@ void Supervisor::RouteEvents(proto::StepReport& step) {
 }
 
 void Supervisor::ReleaseHeld() {
-  if (machine_.state() != GroupState::kServing) return;
+  if (!Ready()) return;
   while (const auto id = requests_.ReleaseHeld(clock_.Now())) {
     const auto it = held_.find(*id);
     HF_CHECK(it != held_.end());

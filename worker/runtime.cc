@@ -1,5 +1,10 @@
 #include "worker/runtime.h"
 
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <span>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,6 +60,13 @@ int ExitCodeOf(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& config, const RuntimeEvents& events, FindingSink* findings) {
   const Instant begin = Clock::Real().Now();
+  Instant stage_begin = begin;
+  std::string stages;  // where the time of a start goes, in one line of the log
+  const auto stage = [&](std::string_view name) {
+    const Instant now = Clock::Real().Now();
+    fmt::format_to(std::back_inserter(stages), " {} {}", name, ToMillis(now - stage_begin));
+    stage_begin = now;
+  };
   std::unique_ptr<Runtime> r(new Runtime());
   const int threads = config.threads > 0 || config.tp == 1 ? config.threads : std::max(1, kernels::UsableCores() / static_cast<int>(config.tp));
   if (config.backend == "reference") {
@@ -70,9 +82,12 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
     }
   }
   LogInfo("backend: {}", r->ops_->Describe());
+  stage("backend");
 
   HF_BLAME_RETURN(r->file_, model::GgufFile::Open(config.model), ModelFault(why));
+  stage("file");
   HF_BLAME_RETURN(const proto::ModelCard card, model::MakeCard(*r->file_), ModelFault(why));
+  stage("card");
   HF_BLAME_RETURN(const model::Hparams whole, model::ReadHparams(*r->file_), ModelFault(why));
   HF_BLAME_RETURN(const model::Shard shard, model::MakeShard(*r->file_, whole, config.rank, config.tp), ExitCode::kConfig);
   HF_BLAME_RETURN(const model::TensorPlan tensors, model::TensorPlan::Make(*r->file_, whole, shard), ModelFault(why));
@@ -86,12 +101,15 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   HF_BLAME_RETURN(r->kv_plan_, model::MakeKvPlan(r->hparams_, *r->ops_, dtype, static_cast<int32_t>(config.page_size)), ExitCode::kConfig);
   HF_BLAME_RETURN(const GroupCost cost, r->CostOfGroup(config, whole, tensors), ExitCode::kConfig);
 
+  stage("plan");
   if (events.group != nullptr && config.tp > 1) {
     HF_RETURN_IF_ERROR(PeerFault(events.group->Meet()));
     r->ranks_ = std::make_unique<tp::ShmCollective>(events.group);
   }
   // Before the pools are sized: mapped weights are in memory already.
   if (events.keeper != nullptr) r->MapKeptWeights(tensors, *events.keeper);
+
+  if (r->weights_ != nullptr) stage("map");
 
   CachePlanInput input;
   for (size_t g = 0; g < r->kv_plan_.groups.size(); ++g) input.groups.push_back({r->kv_plan_.groups[g].window, cost.page_bytes[g]});
@@ -125,8 +143,10 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   HF_BLAME_RETURN(r->scheduler_, sched::Scheduler::Create(sc, findings), ExitCode::kConfig);
   if (events.keeper != nullptr) r->Record(sc, config, *events.keeper);
 
+  stage("scheduler");
   if (events.on_card) events.on_card(card);
   r->constraints_ = std::make_unique<Constraints>(model::TokenTexts(card));
+  stage("constraints");
 
   if (FaultPoint("worker.load")) return Blame(absl::InternalError("fault point worker.load"), ExitCode::kModel);
   if (r->weights_ == nullptr) {
@@ -142,6 +162,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   } else if (events.on_progress && !events.on_progress({"mapped", r->weights_->bytes(), r->weights_->bytes()})) {
     return absl::CancelledError("loading was given up");
   }
+  stage("weights");
   HF_BLAME_RETURN(std::unique_ptr<model::Model> net, model::Model::Create(r->hparams_, r->weights_, r->ranks_.get()), ModelFault(why));
 
   exec::ExecutorOptions exec_options;
@@ -153,7 +174,15 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   r->executor_->SetConstraints(r->constraints_.get());
   // Ranks load at their own pace: the slowest sets the time, and the supervisor's deadline of loading bounds it.
   if (r->ranks_ != nullptr) HF_RETURN_IF_ERROR(PeerFault(events.group->Meet()));
+  // Weights are there; from here on the supervisor calls it warming.
+  if (events.on_progress && !events.on_progress({"warming", r->weights_->bytes(), r->weights_->bytes()})) {
+    return absl::CancelledError("loading was given up");
+  }
+  stage("executor");
+  if (FaultPoint("worker.warm")) return Blame(absl::InternalError("fault point worker.warm"), ExitCode::kDevice);
   HF_RETURN_IF_ERROR(r->WarmUp());
+  stage("warm-up");
+  LogInfo("built in {} ms:{}", ToMillis(Clock::Real().Now() - begin), stages);
   r->load_ms_ = static_cast<uint32_t>(ToMillis(Clock::Real().Now() - begin));
   return r;
 }
@@ -219,26 +248,36 @@ void Runtime::Record(const sched::SchedulerConfig& config, const WorkerConfig& w
 }
 
 absl::Status Runtime::WarmUp() {
-  // A plan of its own beside the scheduler: one token in page 0 of every group. Page 0 is free now, and whoever takes it writes it first.
-  const std::vector<TokenId> tokens{0};
-  std::vector<int32_t> table{0};
-  sched::StepPlan plan;
-  sched::StepEntry entry;
-  entry.request = RequestId(0);
-  entry.tokens = tokens;
-  entry.history = tokens;
-  entry.prompt_tokens = 1;
-  entry.sample = true;
-  entry.tables.assign(kv_plan_.groups.size(), table.data());
-  plan.entries.push_back(std::move(entry));
-  plan.total_tokens = 1;
+  // Plans of its own beside the scheduler: a prompt in the first pages of every group, then one token more. The pages are free now, and
+  // whoever takes them writes them first.
+  constexpr uint32_t kMost = 17;  // enough rows for the kernels that take a prompt's many rows at once, and one decode
+  const kv::CacheShape& shape = cache_plan_.shape;
+  uint32_t total = std::min({kMost, scheduler_->effective_chunk() + 1, cache_plan_.max_seq_len});
+  for (const kv::GroupShape& group : shape.groups) total = std::min(total, group.pages * shape.page_size);
+  const uint32_t prompt = std::max(total, 2u) - 1;
+  std::vector<int32_t> table((prompt + shape.page_size) / shape.page_size);
+  std::iota(table.begin(), table.end(), 0);
+  const std::vector<TokenId> tokens(prompt + 1, 0);
   exec::SamplingTable sampling;
   sampling.Add(RequestId(0), exec::SamplingParams{});
-  const auto ran = executor_->Run(plan, sampling);
-  if (!ran.ok()) return tp::IsPeerFault(ran.status()) ? PeerFault(ran.status()) : Blame(ran.status(), ExitCode::kIntegrity);
-  if ((*ran)->result.sampled.empty() || (*ran)->result.sampled[0].failed) {
-    return Blame(absl::InvalidArgumentError("the model's first logits are not finite: the weights are damaged or of another architecture"),
-                 ExitCode::kModel);
+  for (uint32_t from = 0, to = prompt; from < total; from = to, to = total) {
+    sched::StepPlan plan;
+    sched::StepEntry entry;
+    entry.request = RequestId(0);
+    entry.start = from;
+    entry.tokens = std::span(tokens).subspan(from, to - from);
+    entry.history = std::span(tokens).first(to);
+    entry.prompt_tokens = prompt;
+    entry.sample = true;
+    entry.tables.assign(kv_plan_.groups.size(), table.data());
+    plan.entries.push_back(std::move(entry));
+    plan.total_tokens = to - from;
+    const auto ran = executor_->Run(plan, sampling);
+    if (!ran.ok()) return tp::IsPeerFault(ran.status()) ? PeerFault(ran.status()) : Blame(ran.status(), ExitCode::kIntegrity);
+    if ((*ran)->result.sampled.empty() || (*ran)->result.sampled[0].failed) {
+      return Blame(absl::InvalidArgumentError("the model's first logits are not finite: the weights are damaged or of another architecture"),
+                   ExitCode::kModel);
+    }
   }
   return absl::OkStatus();
 }

@@ -49,7 +49,7 @@ class Runtime {
   uint32_t weights_ms() const { return weights_ms_; }         // of load_ms
   bool mapped_weights() const { return mapped_weights_; }     // those of an earlier generation
 
-  // One step of computing nothing of consequence, so that the first request does not pay for first touches.
+  // A prefill and a decode of nothing of consequence, so that the first request pays for no first touch of weights, buffers and code.
   absl::Status WarmUp();
 
  private:

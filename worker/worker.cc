@@ -73,7 +73,6 @@ int Worker::Load() {
     pulse_->Touch();
     FaultPoint("worker.layer");
   });
-  if (FaultPoint("worker.warm")) return static_cast<int>(ExitCode::kDevice);
 
   proto::WorkerMessage message;
   auto* ready = message.mutable_ready();

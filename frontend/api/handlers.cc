@@ -87,6 +87,13 @@ void Api::Install(Router* router) {
   router->Add(add("GET", "/v1/cache/status", Audience::kAdmin, [this](const Exchange& exchange) { CacheStatus(exchange); }));
   router->Add(add("POST", "/v1/cache/resize", Audience::kAdmin, [this](const Exchange& exchange) { CacheResize(exchange); }));
   router->Add(add("GET", "/v1/requests", Audience::kAdmin, [this](const Exchange& exchange) { Requests(exchange); }));
+  router->Add(add("GET", "/v1/quarantine", Audience::kAdmin, [this](const Exchange& exchange) { Quarantine(exchange); }));
+  router->Add(add("DELETE", "/v1/quarantine", Audience::kAdmin, [this](const Exchange& exchange) { ClearQuarantine(exchange, ""); }));
+  RouteEntry release = add("DELETE", "/v1/quarantine/{id}", Audience::kAdmin, nullptr);
+  release.handler = [this](const Exchange& exchange) {
+    ClearQuarantine(exchange, exchange->request().path.substr(std::string_view("/v1/quarantine/").size()));
+  };
+  router->Add(std::move(release));
   router->Add(add("GET", "/v1/incidents", Audience::kAdmin, [this](const Exchange& exchange) { Incidents(exchange); }));
 
   InstallConsole(router);
@@ -99,7 +106,7 @@ std::unique_ptr<ApiError> Api::RefuseNow() const {
   if (!state.ready()) return std::make_unique<ApiError>(NotReady(state.state(), state.reason(), state.lease().retry_after_seconds(now)));
   const proto::HealthStatement& statement = *state.lease().statement();
   if (!statement.accepting()) {
-    return std::make_unique<ApiError>(Unavailable("The engine takes no new requests now", state.lease().retry_after_seconds(now)));
+    return std::make_unique<ApiError>(Drained(state.reason(), state.lease().retry_after_seconds(now)));
   }
   return nullptr;
 }

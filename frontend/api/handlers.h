@@ -91,6 +91,8 @@ class Api final {
   void CacheResize(const Exchange& exchange);
   void Requests(const Exchange& exchange);
   void Incidents(const Exchange& exchange);
+  void Quarantine(const Exchange& exchange);
+  void ClearQuarantine(const Exchange& exchange, const std::string& fingerprint);  // "" = all
 
   // Runs work on the pool and its result's answer on the loop; 429 when the pool is full.
   void OnPool(const Exchange& exchange, std::function<std::variant<http::Response, ApiError>()> work);

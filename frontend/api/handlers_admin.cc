@@ -26,6 +26,12 @@ ApiError FromAdmin(const absl::Status& status) {
       status.code() == absl::StatusCode::kOutOfRange) {
     return Refused(std::string(MessageOf(status)), "");
   }
+  if (status.code() == absl::StatusCode::kNotFound) {
+    ApiError error = Refused(std::string(MessageOf(status)), "");
+    error.status = 404;
+    error.code = "not_found";
+    return error;
+  }
   if (status.code() == absl::StatusCode::kUnimplemented) {
     ApiError error = Refused("The supervisor does not offer this", "");
     error.status = 501;
@@ -49,17 +55,19 @@ void Api::Live(const Exchange& exchange) const { exchange->Send(Json(R"({"status
 
 void Api::Ready(const Exchange& exchange) const {
   const Instant now = context_.loop.Now();
-  if (draining_) return exchange->Send(Json(NotReadyBody(context_.state, Draining(), now), 503));
-  if (context_.state.ready()) return exchange->Send(Json(ReadyBody(context_.state, ModelId(), now)));
-  const ApiError error = NotReady(context_.state.state(), context_.state.reason(), context_.state.lease().retry_after_seconds(now));
-  http::Response response = Json(NotReadyBody(context_.state, error, now), 503);
+  // This process drains: whatever the engine is, nothing new is taken here.
+  if (draining_) return exchange->Send(Json(NotReadyBody(context_.state, "draining", Draining(), now), 503));
+  if (context_.state.accepting()) return exchange->Send(Json(ReadyBody(context_.state, ModelId(), now)));
+  const uint32_t retry = context_.state.lease().retry_after_seconds(now);
+  const ApiError error = context_.state.ready() ? Drained(context_.state.reason(), retry) : NotReady(context_.state.state(), context_.state.reason(), retry);
+  http::Response response = Json(NotReadyBody(context_.state, context_.state.state(), error, now), 503);
   for (const auto& [name, value] : error.headers) response.headers.push_back({name, value});
   exchange->Send(std::move(response));
 }
 
 void Api::Metrics(const Exchange& exchange) {
   admin_.GetMetrics([this, exchange](const absl::Status& status, const proto::MetricsReply& reply) {
-    context_.metrics.SetHealth(context_.state.lease().age_seconds(context_.loop.Now()), context_.state.ready(), status.ok());
+    context_.metrics.SetHealth(context_.state.lease().age_seconds(context_.loop.Now()), context_.state.accepting(), status.ok());
     http::Response response = Json(MergeMetricsText(context_.metrics.Text(), reply.text()));
     response.content_type = "text/plain; version=0.0.4; charset=utf-8";
     exchange->Send(std::move(response));
@@ -85,6 +93,22 @@ void Api::Incidents(const Exchange& exchange) {
   request.set_limit(100);
   admin_.ListIncidents(request, [exchange](const absl::Status& status, const proto::ListIncidentsReply& reply) {
     exchange->Send(status.ok() ? Json(IncidentsBody(reply)) : ErrorResponse(FromAdmin(status)));
+  });
+}
+
+void Api::Quarantine(const Exchange& exchange) {
+  proto::ListQuarantineRequest request;
+  request.set_limit(1000);
+  admin_.ListQuarantine(request, [exchange](const absl::Status& status, const proto::ListQuarantineReply& reply) {
+    exchange->Send(status.ok() ? Json(QuarantineBody(reply)) : ErrorResponse(FromAdmin(status)));
+  });
+}
+
+void Api::ClearQuarantine(const Exchange& exchange, const std::string& fingerprint) {
+  proto::ClearQuarantineRequest request;
+  request.set_fingerprint(fingerprint);
+  admin_.ClearQuarantine(request, [exchange](const absl::Status& status, const proto::ClearQuarantineReply& reply) {
+    exchange->Send(status.ok() ? Json(ClearedBody(reply)) : ErrorResponse(FromAdmin(status)));
   });
 }
 

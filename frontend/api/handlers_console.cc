@@ -15,7 +15,8 @@ constexpr std::string_view kRoutes =
     "POST /tokenize, /detokenize\n"
     "GET  /livez                 this process\n"
     "GET  /readyz, /health       the engine\n"
-    "On the admin listener: GET /metrics, /v1/cache/status, /v1/requests, /v1/incidents; POST /v1/cache/resize\n";
+    "On the admin listener: GET /metrics, /v1/cache/status, /v1/requests, /v1/incidents, /v1/quarantine;\n"
+    "POST /v1/cache/resize; DELETE /v1/quarantine, /v1/quarantine/{fingerprint}\n";
 
 // Nothing but this server's own files runs in the page, and no other page frames it.
 constexpr const char* kPolicy =

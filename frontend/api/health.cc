@@ -67,8 +67,8 @@ void Counters(const proto::CacheCounters& cache, JsonOut* out) {
       .End('}');
 }
 
-void Health(const EngineState& state, Instant now, JsonOut* out) {
-  out->Member("state", state.state());
+void Health(const EngineState& state, std::string_view name, Instant now, JsonOut* out) {
+  out->Member("state", name);
   if (const double age = state.lease().age_seconds(now); age >= 0) out->Member("lease_age_ms", static_cast<int64_t>(age * 1000));
   const proto::HealthStatement* statement = state.lease().statement();
   if (!statement) return;
@@ -92,16 +92,16 @@ void Health(const EngineState& state, Instant now, JsonOut* out) {
 std::string ReadyBody(const EngineState& state, const std::string& model, Instant now) {
   JsonOut out;
   out.Begin('{').Member("status", "ok").Member("model", model);
-  Health(state, now, &out);
+  Health(state, "ready", now, &out);
   out.End('}');
   return out.Take();
 }
 
-std::string NotReadyBody(const EngineState& state, const ApiError& error, Instant now) {
+std::string NotReadyBody(const EngineState& state, std::string_view name, const ApiError& error, Instant now) {
   JsonOut out;
   out.Begin('{').Key("error").Raw(ErrorObject(error)).Member("status", "unavailable");
   out.Member("permanent", state.lease().permanent(now));
-  Health(state, now, &out);
+  Health(state, name, now, &out);
   out.End('}');
   return out.Take();
 }
@@ -174,6 +174,29 @@ std::string IncidentsBody(const proto::ListIncidentsReply& reply) {
         .End('}');
   }
   out.End(']').End('}');
+  return out.Take();
+}
+
+std::string QuarantineBody(const proto::ListQuarantineReply& reply) {
+  JsonOut out;
+  out.Begin('{').Member("object", "list").Key("data").Begin('[');
+  for (const proto::QuarantinedRequest& request : reply.requests()) {
+    out.Begin('{')
+        .Member("fingerprint", request.fingerprint())
+        .Member("choice", request.choice())
+        .Member("losses", request.losses())
+        .Member("position", request.position())
+        .Member("remaining_ms", request.remaining_ms())
+        .Member("refused", request.refused())
+        .End('}');
+  }
+  out.End(']').End('}');
+  return out.Take();
+}
+
+std::string ClearedBody(const proto::ClearQuarantineReply& reply) {
+  JsonOut out;
+  out.Begin('{').Member("object", "quarantine.cleared").Member("cleared", reply.cleared()).End('}');
   return out.Take();
 }
 

@@ -166,12 +166,49 @@ int CtlCache(const CtlOptions& options, uint32_t full_pages, uint32_t window_pag
   return report.state() == proto::ResizeReport::REFUSED ? 1 : 0;
 }
 
-int CtlDrain(const CtlOptions& options) {
+int CtlQuarantine(const CtlOptions& options, const std::optional<std::string>& clear) {
   AdminCall call(options);
   if (!call) return 1;
+  if (clear) {
+    proto::ClearQuarantineRequest request;
+    if (*clear != "all") request.set_fingerprint(*clear);
+    proto::ClearQuarantineReply reply;
+    if (!call.Ok(call->ClearQuarantine(call.context(), request, &reply))) return 1;
+    if (options.json) return PrintJson(reply);
+    fmt::print("{} in quarantine cleared\n", reply.cleared());
+    return 0;
+  }
+  proto::ListQuarantineReply reply;
+  proto::ListQuarantineRequest request;
+  request.set_limit(100);
+  if (!call.Ok(call->ListQuarantine(call.context(), request, &reply))) return 1;
+  if (options.json) return PrintJson(reply);
+  if (reply.requests().empty()) fmt::print("no request is in quarantine\n");
+  for (const auto& r : reply.requests()) {
+    fmt::print("{} choice {}  {} losses, the last at token {}; refused {} times, for {:.0f} s yet\n", r.fingerprint(), r.choice(), r.losses(),
+               r.position(), r.refused(), static_cast<double>(r.remaining_ms()) / 1000);
+  }
+  return 0;
+}
+
+int CtlDrain(const CtlOptions& options, bool stop) {
+  AdminCall call(options);
+  if (!call) return 1;
+  proto::DrainRequest request;
+  request.set_stop(stop);
   proto::DrainReply reply;
-  if (!call.Ok(call->Drain(call.context(), proto::DrainRequest(), &reply))) return 1;
-  fmt::print("draining: no new requests are taken, running ones finish\n");
+  if (!call.Ok(call->Drain(call.context(), request, &reply))) return 1;
+  fmt::print("draining: no new requests are taken, running ones finish{}\n",
+             stop ? ", then the engine stops" : "; `holdfast ctl resume` takes requests again");
+  return 0;
+}
+
+int CtlResume(const CtlOptions& options) {
+  AdminCall call(options);
+  if (!call) return 1;
+  proto::ResumeReply reply;
+  if (!call.Ok(call->Resume(call.context(), proto::ResumeRequest(), &reply))) return 1;
+  fmt::print("resumed: requests are taken again\n");
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // `holdfast ctl`: asks the supervisor itself, over its socket, so that it answers also when no frontend does.
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace holdfast::cli {
@@ -16,7 +17,10 @@ int CtlStatus(const CtlOptions& options);
 int CtlRequests(const CtlOptions& options);
 int CtlIncidents(const CtlOptions& options);
 int CtlCache(const CtlOptions& options, uint32_t full_pages, uint32_t window_pages, bool cancel);
-int CtlDrain(const CtlOptions& options);
+// clear: nullopt = list; "" or "all" = all; else a fingerprint.
+int CtlQuarantine(const CtlOptions& options, const std::optional<std::string>& clear);
+int CtlDrain(const CtlOptions& options, bool stop);
+int CtlResume(const CtlOptions& options);
 
 // Where a supervisor's socket usually is: $HOLDFAST_RUNTIME_DIR, $XDG_RUNTIME_DIR/holdfast, /run/holdfast, the newest /tmp/holdfast-*;
 // empty when none exists.

@@ -77,7 +77,8 @@ void AddServe(CLI::App& app, ServeOptions& o, int* status) {
 void AddCtl(CLI::App& app, CtlOptions& o, int* status) {
   static std::string runtime_dir, engine;
   static uint32_t full = 0, window = 0;
-  static bool cancel = false;
+  static bool cancel = false, stop = false;
+  static std::string clear;
   auto* ctl = app.add_subcommand("ctl", "Ask and steer a running supervisor");
   ctl->require_subcommand(1);
   ctl->fallthrough();
@@ -105,7 +106,12 @@ void AddCtl(CLI::App& app, CtlOptions& o, int* status) {
   add("status", "State, pools, requests; exit 2 when not ready", [&o] { return CtlStatus(o); });
   add("requests", "Requests in flight", [&o] { return CtlRequests(o); });
   add("incidents", "Losses and what was recorded of them", [&o] { return CtlIncidents(o); });
-  add("drain", "Take no new requests, finish the running ones", [&o] { return CtlDrain(o); });
+  auto* drain = add("drain", "Take no new requests, finish the running ones, and wait for `resume`", [&o] { return CtlDrain(o, stop); });
+  drain->add_flag("--stop", stop, "End the engine once they have finished");
+  add("resume", "Take requests again after a drain", [&o] { return CtlResume(o); });
+  auto* quarantine = add("quarantine", "Requests that are refused because the engine was lost with them, again and again",
+                         [&o] { return CtlQuarantine(o, clear.empty() ? std::nullopt : std::optional(clear)); });
+  quarantine->add_option("--clear", clear, "Let one fingerprint in again, or `all`")->type_name("FINGERPRINT|all");
   auto* cache = add("cache", "Show the pools, or resize them while serving", [&o] { return CtlCache(o, full, window, cancel); });
   cache->add_option("--full", full, "Pages of the full pool");
   cache->add_option("--window", window, "Pages of each window pool");

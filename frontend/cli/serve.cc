@@ -164,6 +164,11 @@ class ServeRun {
     if (!ended) return std::nullopt;
     s.child.reset();
     const int code = WIFEXITED(*ended) ? WEXITSTATUS(*ended) : -1;
+    std::error_code ec;
+    if (&s == &supervisor_ && code == 0 && std::filesystem::exists(runtime_dir_ + "/stop-asked", ec)) {
+      Say("the engine was drained and stopped by an operator");
+      return 0;
+    }
     if (IsPermanent(code) || code == static_cast<int>(ExitCode::kEnvironment)) {
       if (!announced_ || IsPermanent(code)) return code;  // it said why on stderr
     }
@@ -206,7 +211,7 @@ class ServeRun {
     std::string line = state != nullptr && state->is_string() ? state->AsString() : "starting";
     if (progress != nullptr) {
       const auto *phase = progress->Find("phase"), *done = progress->Find("done_bytes"), *total = progress->Find("total_bytes");
-      if (phase != nullptr && phase->is_string()) line += ": " + phase->AsString();
+      if (phase != nullptr && phase->is_string() && !phase->AsString().empty()) line += ": " + phase->AsString();
       if (done != nullptr && total != nullptr && done->is_number() && total->is_number() && total->AsDouble() > 0) {
         line += fmt::format(" {:.0f} %", 100 * done->AsDouble() / total->AsDouble());
       }

@@ -148,6 +148,8 @@ void Connection::StartBody() {
     return Refuse({413, fmt::format("the request body has {} bytes, the limit is {}", *facts_.content_length, core_->limits.max_body_bytes),
                    "content_too_large"});
   }
+  charge_ = BodyCharge(core_);
+  if (!charge_.Fits(facts_.content_length.value_or(0))) return RefuseForMemory();
   if (facts_.expect_continue && begin_ == end_) output_ += "HTTP/1.1 100 Continue\r\n\r\n";
   Enter(State::kBody);
   last_read_ = state_since_;
@@ -160,6 +162,11 @@ bool Connection::StepBody() {
     begin_ += taken;
     if (problem) {
       Refuse(problem);
+      return true;
+    }
+    charge_.Set(parser_->request().body.size());
+    if (!charge_.Fits(0)) {
+      RefuseForMemory();
       return true;
     }
     if (parser_->done()) {
@@ -184,10 +191,17 @@ void Connection::Dispatch() {
   answer_started_ = false;
   status_ = 0;
   next_probe_ = state_since_ + std::chrono::milliseconds(100);
-  auto exchange = std::make_shared<ExchangeImpl>(shared_from_this(), std::move(parser_->request()));
+  auto exchange = std::make_shared<ExchangeImpl>(shared_from_this(), std::move(parser_->request()), std::move(charge_));
   exchange_ = exchange;
   if (core_->closed) return exchange->Abort();
   core_->handler(std::move(exchange));
+}
+
+void Connection::RefuseForMemory() {
+  std::string().swap(parser_->request().body);
+  charge_.Set(0);
+  Refuse({503, fmt::format("the bodies of the requests being served fill the {} bytes this server keeps for them; try again", core_->limits.max_total_body_bytes),
+          "server_overloaded"});
 }
 
 void Connection::Refuse(const HttpProblem& problem) {

@@ -68,6 +68,7 @@ using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
 struct ServerLimits {
   size_t max_body_bytes = 16u << 20;
+  size_t max_total_body_bytes = 256u << 20;    // of all bodies received and not yet done with; beyond it 503. One alone may always be max_body_bytes
   size_t max_header_bytes = 64u << 10;
   size_t max_headers = 128;
   size_t max_connections = 4096;

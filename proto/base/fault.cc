@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -16,7 +17,7 @@
 namespace holdfast {
 namespace {
 
-enum class Action { kExit, kAbort, kSleep, kStop, kHang, kFail };
+enum class Action { kExit, kAbort, kOom, kSleep, kStop, kHang, kFail };
 struct Rule {
   std::string point;
   Action action;
@@ -49,6 +50,7 @@ bool ParseRule(std::string_view text, Rule* rule) {
   }
   if (action == "exit") rule->action = Action::kExit;
   else if (action == "abort") rule->action = Action::kAbort;
+  else if (action == "oom") rule->action = Action::kOom;
   else if (action == "sleep") rule->action = Action::kSleep;
   else if (action == "stop") rule->action = Action::kStop;
   else if (action == "hang") rule->action = Action::kHang;
@@ -100,6 +102,7 @@ bool Hit(std::string_view point) {
   switch (todo.action) {
     case Action::kExit: ::_exit(static_cast<int>(todo.argument));
     case Action::kAbort: std::abort();
+    case Action::kOom: throw std::bad_alloc();
     case Action::kSleep: std::this_thread::sleep_for(std::chrono::milliseconds(todo.argument)); return false;
     case Action::kStop: ::raise(SIGSTOP); return false;
     case Action::kHang:

@@ -2,7 +2,7 @@
 // Fault points, compiled into every build and off unless HOLDFAST_FAULT is set:
 //   HOLDFAST_FAULT="worker.step:exit=70:3,worker.load:sleep=500:1+"
 // point:action:nth - the nth hit (1-based) of the point does the action; "n+" means the nth and every later one. Actions: exit=CODE,
-// abort, sleep=MILLISECONDS, stop (SIGSTOP to itself), hang (for ever), fail (the call returns true and the caller takes its error
+// abort, oom (std::bad_alloc is thrown), sleep=MILLISECONDS, stop (SIGSTOP to itself), hang (for ever), fail (the call returns true and the caller takes its error
 // path). "n@FILE" in place of nth: from the nth hit on (no number: from the first) the first one while FILE exists, and acting removes FILE;
 // so a test says when, and the next process is spared. With HOLDFAST_FAULT_RANK=r only the worker of that rank is hit; HOLDFAST_FAULT_GENERATION=g only that generation. An
 // unused point costs one relaxed load.

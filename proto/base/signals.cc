@@ -17,6 +17,7 @@ UniqueFd BlockSignals(std::initializer_list<int> signals) {
   for (const int s : signals) sigaddset(&set, s);
   HF_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file over RLIMIT_FSIZE is then EFBIG, an error like a full disk
   UniqueFd fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
   HF_CHECK(static_cast<bool>(fd));
   return fd;

@@ -7,10 +7,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/cpu/isa.h"
@@ -228,10 +231,48 @@ void Attentions(Ops& ops, const Settings& s, const Ceilings& c) {
   }
 }
 
+// What is left of several threads when other programs want the cores, too: two threads that spin, and runs of a decode step's grain.
+void Crowded(int threads) {
+  constexpr int kRuns = 2000;
+  constexpr auto kWork = std::chrono::microseconds(80);  // of one thread; shared out
+  const auto burn = [](std::chrono::nanoseconds time) {
+    // Work, not time: counted in a loop whose rate was measured alone.
+    static const double per_ns = [] {
+      const auto begin = std::chrono::steady_clock::now();
+      volatile uint64_t x = 0;
+      for (int i = 0; i < 20'000'000; ++i) x = x + 1;
+      return 20e6 / static_cast<double>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count());
+    }();
+    volatile uint64_t x = 0;
+    for (auto n = static_cast<int64_t>(static_cast<double>(time.count()) * per_ns); n > 0; --n) x = x + 1;
+  };
+  burn(kWork);
+  const auto mean = [&](int n) {
+    ThreadPool pool(n);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kRuns; ++i) pool.Run([&](int) { burn(kWork / n); });
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / kRuns;
+  };
+  const double quiet[] = {mean(1), mean(threads)};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> hogs;
+  for (int i = 0; i < 2; ++i) {
+    hogs.emplace_back([&] {
+      while (!stop.load(std::memory_order_relaxed)) burn(kWork);
+    });
+  }
+  const double crowded[] = {mean(1), mean(threads)};
+  stop = true;
+  for (std::thread& t : hogs) t.join();
+  fmt::print("80 us of work: 1 thread {:.1f} us, {} threads {:.1f} us; beside two spinning threads {:.1f} and {:.1f} us\n", quiet[0], threads, quiet[1],
+             crowded[0], crowded[1]);
+}
+
 void Others(Ops& ops, const Settings& s, int threads) {
   if (!s.only.empty() && std::string_view("others").find(s.only) == std::string_view::npos) return;
   ThreadPool pool(threads);
   fmt::print("\nbarrier of {} threads: {:.2f} us\n", threads, 1e6 * Best(s.rounds, [&] { pool.Run([](int) {}); }));
+  Crowded(threads);
   for (const int64_t rows : {1, 512}) {
     auto x = Normals(rows * 576, 1);
     const auto y = Normals(rows * 1536, 2);

@@ -252,7 +252,7 @@ class Server:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         self.log.close()
-        text = pathlib.Path(self.log_path).read_text(encoding="utf-8", errors="replace")
+        text = self.text = pathlib.Path(self.log_path).read_text(encoding="utf-8", errors="replace")
         shutil.rmtree(self.runtime, ignore_errors=True)
         if check:
             assert not left, f"processes left behind: {left}\n{text[-2000:]}"

@@ -34,6 +34,7 @@ def test_running_streams_finish_new_requests_are_told_exit_0():
         clients = streams(s)
         s.process.send_signal(signal.SIGTERM)
         wait_for(lambda: s.health() == 503, 5, "health says draining")
+        assert s.get("/health").json["state"] == "draining"
         refused = s.chat("<S03>", max_tokens=3)
         assert refused.status == 503
         assert refused.headers["connection"].lower() == "close"
@@ -110,10 +111,32 @@ def test_stop_in_a_long_prefill():
         assert client.error is not None and not client.text
 
 
-def test_drain_by_ctl_refuses_and_finishes():
+def test_drain_by_ctl_refuses_and_finishes_and_waits_for_resume():
+    with server() as s:
+        clients = streams(s, 2, tokens=200)
+        assert s.get("/health").json["state"] == "ready"
+        s.ctl("drain")
+        body = wait_for(lambda: (lambda r: r.status == 503 and r.json)(s.get("/health")), 5, "health says draining")
+        assert body["state"] == "draining" and body["error"]["code"] == "server_draining", body
+        refused = s.chat("<S03>", max_tokens=3)
+        assert refused.status == 503 and refused.json["error"]["code"] == "server_draining" and "retry-after" in refused.headers
+        # A loss meanwhile is none of the operator's wish: what runs goes on.
+        os.kill(pid_of(s, "rank"), signal.SIGKILL)
+        for c in clients:
+            c.wait(60)
+            assert c.error is None and c.text == story(200)
+        assert s.get("/health").json["state"] == "draining" and s.process.poll() is None
+        assert s.status()["health"]["restarts"] == 1
+        s.ctl("resume")
+        healthy(s)
+        assert s.chat("<S03>", max_tokens=3).status == 200
+
+
+def test_drain_and_stop_by_ctl_ends_serve_with_0():
     with server() as s:
         clients = streams(s, 2)
-        s.ctl("drain")
+        s.ctl("drain", "--stop")
+        assert s.process.wait(60) == 0
         for c in clients:
             c.wait(60)
             assert c.error is None and c.text == story(TOKENS)

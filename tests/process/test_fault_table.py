@@ -81,6 +81,7 @@ def test_each_way_to_be_lost_under_load_costs_a_pause_and_no_token(text, causes)
         assert found[0]["cause"] in causes and found[0]["phase"] == "serving", found
         # The statement that carries it is at most a lease period away.
         wait_for(lambda: json.loads(s.get("/health").body).get("last_loss_to_first_token_ms", 0) > 0, 3, "the time to the first resumed token")
+        assert sum(s.metrics()["holdfast_last_loss_to_first_token_seconds"].values()) > 0
         s.idle()
 
 
@@ -117,6 +118,81 @@ def test_a_worker_that_gets_no_more_memory_is_replaced_or_goes_on():
         assert client.text == story(150)
         healthy(s)
         s.idle()
+
+
+def test_running_out_of_memory_in_a_step_costs_a_pause_and_is_named():
+    with Server(model_file("script"), env=fault("worker.step:oom:20,exec.step:sleep=10:1+")) as s:
+        client = Client(s, "<S03>", max_tokens=60).wait(60)
+        assert client.error is None and client.done and client.text == story(60)
+        found = incidents(s)
+        assert len(found) == 1 and found[0]["cause"] == "environment" and found[0]["phase"] == "serving", found
+        assert "no memory" in found[0]["detail"], found
+        assert restarts(s) == 1
+        s.idle()
+
+
+def test_a_worker_killed_while_warming_is_replaced():
+    with tempfile.TemporaryDirectory() as folder:
+        hang = pathlib.Path(folder, "hang")
+        hang.touch()
+        port = harness.free_port()
+        with Server(model_file("script"), env=fault(f"worker.warm:hang:@{hang}", first=False), wait=False, port=port) as s:
+            s.host, s.port = "127.0.0.1", port
+            body = wait_for(lambda: (lambda b: b if b and b.get("state") == "warming" else None)(state(s)), 30, "warming")
+            assert body["progress"]["phase"] == "warming" and s.health() == 503
+            os.kill(pid_of(s, "rank"), signal.SIGKILL)
+            s.wait_ready(60)
+            found, = incidents(s)
+            assert found["cause"] == "signal" and found["phase"] == "warming", found
+            assert s.chat("<S03>", max_tokens=4).json["choices"][0]["message"]["content"] == story(4)
+        assert not re.search(r"^holdfast: \w+: *$", s.text, re.M), "a state with a colon and nothing after it"
+
+
+def limited_worker(folder, *ulimits):
+    """A worker binary that runs under limits of its own, the supervisor's staying as they are."""
+    script = pathlib.Path(folder, "holdfast-worker")
+    script.write_text("#!/bin/sh\n" + "".join(f"ulimit {u}\n" for u in ulimits) + f'exec {harness.BIN.resolve()}/holdfast-worker "$@"\n')
+    script.chmod(0o755)
+    return "--supervisor-arg", f"--worker={script}"
+
+
+@pytest.mark.parametrize("kind,megabytes", [("script", 40), ("script", 150), ("script", 250), ("script", 350), ("random-gemma4", 450)])
+def test_a_worker_without_the_memory_to_load_says_so_or_leaves_an_incident(tmp_path, kind, megabytes):
+    """Whatever runs out first (the loader of the binary, gRPC's threads, the pools, the weights), the end has a cause and words."""
+    port = harness.free_port()
+    flags = quick_supervisor(**{"--restart-intensity": 3, "--restart-delay": 0.02, "--restart-max-delay": 0.05})
+    with Server(model_file(kind), *flags, *limited_worker(tmp_path, f"-v {megabytes << 10}"), wait=False, port=port) as s:
+        s.host, s.port = "127.0.0.1", port
+
+        def outcome():
+            if s.process.poll() is not None or s.ready.is_set():
+                return True
+            return (state(s) or {}).get("state") == "quarantined"
+        wait_for(outcome, 60, "an answer")
+        if s.process.poll() is not None:
+            assert s.process.returncode in (64, 69), s.stderr()[-1000:]
+            # How much was asked for and how much there is: "... needs 1.2 MiB, but RLIMIT_AS leaves 0.3 MiB", or that there was no memory at all.
+            assert re.search(r"\d+(\.\d+)? (MiB|GiB|bytes)|no memory|no thread", s.stderr()), s.stderr()[-1000:]
+        elif not s.ready.is_set():
+            found = incidents(s)
+            assert len(found) >= 4 and all(i["cause"] in ("environment", "signal", "exit") and i["detail"] for i in found), found
+
+
+def test_a_limit_on_file_sizes_is_an_answer_not_a_signal(tmp_path):
+    """SIGXFSZ ends who does not ignore it; the weights lie in a memory file, which counts as one."""
+    r = subprocess.run([str(harness.BIN / "holdfast"), "serve", "--model", str(model_file("script")), "--port", "0", *limited_worker(tmp_path, "-f 8")],
+                       capture_output=True, text=True, timeout=60)
+    assert r.returncode == 69, r.stderr[-1000:]
+    assert "RLIMIT_FSIZE" in r.stderr and "signal 25" not in r.stderr, r.stderr[-1000:]
+
+
+def test_a_limit_on_file_sizes_while_serving_costs_the_bundle_and_nothing_else(tmp_path):
+    with Server(model_file("script"), env=fault("worker.step:abort:30")) as s:
+        resource.prlimit(pid_of(s, "supervisor"), resource.RLIMIT_FSIZE, (16, 16))
+        client = Client(s, "<S03>", max_tokens=60).wait(60)
+        assert client.error is None and client.text == story(60)
+        assert restarts(s) == 1 and len(incidents(s)) == 1
+        healthy(s)
 
 
 def test_a_sequence_that_fails_in_the_sampler_is_contained():

@@ -114,3 +114,18 @@ def test_a_request_in_flight_at_two_losses_fails_alone():
         assert again.status == 500 and again.json["error"]["code"] == "request_quarantined"
         assert int(s.status()["health"]["restarts"]) == 2
         assert s.health() == 200
+        # An operator sees it and lets it in again.
+        entry, = s.get("/v1/quarantine").json["data"]
+        assert entry["losses"] == 2 and entry["refused"] == 1 and entry["position"] == 0 and 0 < entry["remaining_ms"] <= 600_000
+        fingerprint = entry["fingerprint"]
+        assert fingerprint in s.ctl("quarantine").stdout
+        assert s.request("DELETE", "/v1/quarantine/0123").status == 404
+        assert s.request("DELETE", "/v1/quarantine/xyz").status == 400
+        assert s.request("POST", "/v1/quarantine", {}).status == 405
+        cleared = s.request("DELETE", f"/v1/quarantine/{fingerprint}")
+        assert cleared.status == 200 and cleared.json == {"object": "quarantine.cleared", "cleared": 1}
+        assert s.get("/v1/quarantine").json["data"] == []
+        assert "no request" in s.ctl("quarantine").stdout
+        assert s.request("DELETE", "/v1/quarantine").json["cleared"] == 0
+        assert s.ctl("quarantine", "--clear", fingerprint, check=False).returncode == 1
+        assert s.ctl("quarantine", "--clear", "all").stdout.startswith("0 ")

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,6 +68,13 @@ void VectorToF32(kernels::DType type, const std::byte* src, int64_t n, float* ds
       }
     }
   }
+}
+
+// Words for EFBIG: a memory file is a file to RLIMIT_FSIZE.
+std::string FileLimit(int error) {
+  rlimit limit{};
+  if (error != EFBIG || getrlimit(RLIMIT_FSIZE, &limit) != 0) return "";
+  return fmt::format(" (RLIMIT_FSIZE, ulimit -f, allows files of {})", BytesText(limit.rlim_cur));
 }
 
 }  // namespace
@@ -285,7 +293,7 @@ absl::StatusOr<std::shared_ptr<const WeightStore>> WeightStore::Create(const Ggu
   store->fd_.Reset(memfd_create("holdfast-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!store->fd_) return absl::ResourceExhaustedError(fmt::format("cannot create a memory file for the weights: {}", strerror(errno)));
   if (ftruncate(store->fd_.get(), static_cast<off_t>(layout.total)) != 0) {
-    return absl::ResourceExhaustedError(fmt::format("cannot size the weights to {}: {}", BytesText(layout.total), strerror(errno)));
+    return absl::ResourceExhaustedError(fmt::format("cannot size the weights to {}: {}{}", BytesText(layout.total), strerror(errno), FileLimit(errno)));
   }
   void* p = mmap(nullptr, layout.total, PROT_READ | PROT_WRITE, MAP_SHARED, store->fd_.get(), 0);
   if (p == MAP_FAILED) return absl::ResourceExhaustedError(fmt::format("cannot map {} for the weights: {}", BytesText(layout.total), strerror(errno)));

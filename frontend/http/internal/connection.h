@@ -4,7 +4,8 @@
 //
 //   Handshake -> Head -> Body -> Exchange -> Flush -> Head ...        Flush -> Linger -> Closed when the connection ends
 //
-// Memory is bounded: a head by max_header_bytes, a body by max_body_bytes, read-ahead during an exchange by kReadAhead, output by
+// Memory is bounded: a head by max_header_bytes, a body by max_body_bytes, all of them by
+// max_total_body_bytes, read-ahead during an exchange by kReadAhead, output by
 // max_stream_buffer_bytes. Linger: after the last answer the sending side closes and input is thrown away for a moment, because a close with
 // unread input would send RST and destroy the answer on its way (RFC 9112 9.6).
 #include <boost/asio/basic_waitable_timer.hpp>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "frontend/http/head_scanner.h"
@@ -40,9 +42,36 @@ struct ServerCore {
   HeaderGate gate;
   Handler handler;
   std::unordered_set<Connection*> connections;
+  size_t body_bytes = 0;                          // held by BodyCharges
   bool draining = false;
   bool closed = false;                            // the Server is gone: no handler is called any more
   std::function<void()> on_connection_closed;    // the acceptor may have room again
+};
+
+// The bytes of one body in the server's account, from their arrival until whoever answers lets go of the request.
+class BodyCharge {
+ public:
+  BodyCharge() = default;
+  explicit BodyCharge(std::shared_ptr<ServerCore> core) : core_(std::move(core)) {}
+  BodyCharge(BodyCharge&& other) noexcept : core_(std::move(other.core_)), bytes_(std::exchange(other.bytes_, 0)) {}
+  BodyCharge& operator=(BodyCharge&& other) noexcept {
+    std::swap(core_, other.core_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~BodyCharge() { Set(0); }
+
+  void Set(size_t bytes) {
+    if (core_) core_->body_bytes += bytes - std::exchange(bytes_, bytes);
+  }
+  // Whether `more` bytes than are held now fit beside the others; a body that is alone always fits.
+  bool Fits(size_t more) const {
+    return core_->body_bytes == bytes_ || core_->body_bytes + more <= core_->limits.max_total_body_bytes;
+  }
+
+ private:
+  std::shared_ptr<ServerCore> core_;
+  size_t bytes_ = 0;
 };
 
 class Connection final : public std::enable_shared_from_this<Connection> {
@@ -82,6 +111,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void HeadComplete();
   void StartBody();
   void Dispatch();
+  void RefuseForMemory();
   void Refuse(const HttpProblem& problem);             // answers for the HTTP layer itself and ends the connection
   void QueueResponse(const Response& response, bool head_only);
   void AnswerQueued();
@@ -121,6 +151,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   std::optional<HeadScanner> scanner_;
   std::optional<RequestParser> parser_;
+  BodyCharge charge_;                                  // of parser_'s body
 
   std::string output_;                                 // not yet given to the transport
   std::string in_flight_;                              // being written
@@ -151,8 +182,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
 class ExchangeImpl final : public Exchange, public std::enable_shared_from_this<ExchangeImpl> {
  public:
-  ExchangeImpl(std::shared_ptr<Connection> connection, Request request)
-      : connection_(std::move(connection)), request_(std::move(request)) {}
+  ExchangeImpl(std::shared_ptr<Connection> connection, Request request, BodyCharge charge)
+      : connection_(std::move(connection)), request_(std::move(request)), charge_(std::move(charge)) {}
   ~ExchangeImpl() override;
 
   const Request& request() const override { return request_; }
@@ -174,6 +205,7 @@ class ExchangeImpl final : public Exchange, public std::enable_shared_from_this<
 
   std::shared_ptr<Connection> connection_;   // null once finished or closed
   Request request_;
+  const BodyCharge charge_;
   std::function<void()> on_closed_;
   bool started_ = false;
   bool streaming_ = false;

@@ -75,6 +75,47 @@ TEST_CASE("B147 three megabytes of one-byte chunks: 413 at the limit, memory bou
   CHECK(ResidentBytes() < before + (50u << 20));
 }
 
+TEST_CASE("Bodies of all requests together are bounded: 503 with a time, and room again when they are done") {
+  http::ServerOptions options = TestServer::Quick();
+  options.limits.max_body_bytes = 400000;
+  options.limits.max_total_body_bytes = 1000000;
+  options.limits.body_timeout = 10s;
+  TestServer server(options);
+  const std::string body(400000, 'x');
+  std::vector<std::unique_ptr<RawClient>> held;
+  for (int i = 0; i < 2; ++i) {
+    held.push_back(std::make_unique<RawClient>(server.port()));
+    held.back()->Send(Post("/hold", body));
+  }
+  REQUIRE(Eventually([&] { return server.held() == 2; }));
+  SECTION("by Content-Length, nothing read") {
+    RawClient client(server.port());
+    client.Send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 200001\r\n\r\n");
+    const RawResponse r = client.Read();
+    CHECK(r.status == 503);
+    CHECK(r.headers.at("retry-after") == "1");
+    CHECK(r.body.find("server_overloaded") != std::string::npos);
+    CHECK(client.WaitEnd());
+  }
+  SECTION("chunked, when they do not fit any more") {
+    RawClient client(server.port());
+    client.Send("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n30d41\r\n" + std::string(0x30d41, 'x') + "\r\n");
+    CHECK(client.Read().status == 503);
+  }
+  SECTION("a small one fits, one without a body always") {
+    CHECK(Once(server.port(), Post("/info", std::string(1000, 'x'))).status == 200);
+    CHECK(Once(server.port(), Get("/ok")).body == "fine");
+  }
+  SECTION("a slow sender holds what it sent, not what it announced") {
+    RawClient slow(server.port());
+    slow.Send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\nxxx");
+    CHECK(Once(server.port(), Post("/info", std::string(199000, 'x'))).status == 200);
+  }
+  held.clear();  // the clients leave; their requests are let go of
+  server.Release();
+  CHECK(Eventually([&] { return Once(server.port(), Post("/info", body)).status == 200; }));
+}
+
 TEST_CASE("B142 heads over the limits are refused with 431") {
   TestServer server;
   const size_t before = ResidentBytes();

@@ -81,8 +81,8 @@ TEST_CASE("views of part of the columns leave the rest alone, and rows are gathe
   }
 }
 
-TEST_CASE("the pool runs every thread once a call, also after they parked") {
-  for (const int threads : {1, 2, 4}) {
+TEST_CASE("the pool runs every part once a call, also after its threads parked, also with more threads than cores") {
+  for (const int threads : {1, 2, 4, 16}) {
     ThreadPool pool(threads);
     std::vector<int64_t> calls(static_cast<size_t>(threads), 0);
     for (int round = 0; round < 2000; ++round) {

@@ -113,6 +113,61 @@ TEST_CASE("A poison request is failed alone, and refused afterwards, its neighbo
   CHECK(generation <= 5);
   CHECK(Generate(run, Request(10, {5, 666}, 10)).error.kind() == proto::EngineError::QUARANTINED);
   CHECK(run.Status().health().generation() == generation);
+  // An operator sees it, lets it in again, and it is a first offender as before.
+  proto::ListQuarantineReply list;
+  {
+    grpc::ClientContext context;
+    REQUIRE(run.admin().ListQuarantine(&context, proto::ListQuarantineRequest(), &list).ok());
+  }
+  REQUIRE(list.requests_size() == 1);
+  CHECK(list.requests(0).losses() >= 2);
+  CHECK(list.requests(0).refused() == 1);
+  CHECK(list.requests(0).remaining_ms() > 0);
+  proto::ClearQuarantineRequest clear;
+  proto::ClearQuarantineReply cleared;
+  for (const auto& [text, code] : {std::pair{"no such", grpc::StatusCode::INVALID_ARGUMENT}, std::pair{"1f", grpc::StatusCode::NOT_FOUND}}) {
+    clear.set_fingerprint(text);
+    grpc::ClientContext context;
+    CHECK(run.admin().ClearQuarantine(&context, clear, &cleared).error_code() == code);
+  }
+  clear.set_fingerprint(list.requests(0).fingerprint());
+  grpc::ClientContext context;
+  REQUIRE(run.admin().ClearQuarantine(&context, clear, &cleared).ok());
+  CHECK(cleared.cleared() == 1);
+  CHECK(Generate(run, Request(11, {5, 666}, 10)).finish == proto::FINISH_LOST);
+}
+
+TEST_CASE("A drain by an operator: running streams finish, over a loss too, nothing new comes in, until it is resumed") {
+  SupervisorRun run("token_ms=10,die_at=step=20,die=kill,generations=1", kQuick);
+  REQUIRE(run.WaitServing());
+  Outcome out;
+  std::thread client([&] { out = GenerateWithResume(run, Request(1, {3}, 80)); });
+  REQUIRE(Eventually(seconds(5), [&] { return run.Status().health().running() == 1; }));
+  proto::DrainReply drained;
+  {
+    grpc::ClientContext context;
+    REQUIRE(run.admin().Drain(&context, proto::DrainRequest(), &drained).ok());
+  }
+  client.join();
+  CHECK(out.finish == proto::FINISH_LENGTH);
+  CHECK(out.tokens == Expected({3}, 80));
+  const proto::HealthStatement health = run.Status().health();
+  CHECK(health.generation() == 2);
+  CHECK(health.state() == "draining");
+  CHECK(health.ready());
+  CHECK_FALSE(health.accepting());
+  CHECK(Generate(run, Request(2, {3}, 1)).error.kind() == proto::EngineError::DRAINING);
+  {
+    grpc::ClientContext context;
+    proto::ResumeReply resumed;
+    REQUIRE(run.admin().Resume(&context, proto::ResumeRequest(), &resumed).ok());
+  }
+  CHECK(Generate(run, Request(3, {3}, 5)).tokens == Expected({3}, 5));
+  grpc::ClientContext context;
+  proto::DrainRequest stop;
+  stop.set_stop(true);
+  REQUIRE(run.admin().Drain(&context, stop, &drained).ok());
+  CHECK(run.Wait(seconds(8)) == 0);
 }
 
 TEST_CASE("A crash loop backs off and is quarantined, health says so, and the supervisor stays polite") {
@@ -128,18 +183,18 @@ TEST_CASE("A crash loop backs off and is quarantined, health says so, and the su
 }
 
 TEST_CASE("A supervisor that was stopped does not kill its worker on waking") {
-  SupervisorRun run("token_ms=10", kQuick);
+  SupervisorRun run("token_ms=10", {"--hang-timeout", "2", "--heartbeat-timeout", "2"});
   REQUIRE(run.WaitServing());
   const int worker = run.WorkerPid();
   Outcome out;
-  std::thread client([&] { out = Generate(run, Request(1, {3}, 100)); });
-  std::this_thread::sleep_for(milliseconds(100));
+  std::thread client([&] { out = Generate(run, Request(1, {3}, 200)); });
+  REQUIRE(Eventually(seconds(20), [&] { return run.Status().health().running() == 1; }));
   run.Signal(SIGSTOP);
-  std::this_thread::sleep_for(seconds(4));  // longer than every liveness bound of kQuick
+  std::this_thread::sleep_for(seconds(5));  // longer than every bound of its liveness
   run.Signal(SIGCONT);
   client.join();
   CHECK(out.finish == proto::FINISH_LENGTH);
-  CHECK(out.tokens == Expected({3}, 100));
+  CHECK(out.tokens == Expected({3}, 200));
   CHECK(Alive(worker));
   CHECK(run.Status().health().generation() == 1);
 }

@@ -424,6 +424,58 @@ TEST_CASE("Draining waits for the requests, up to its time, and a loss ends it")
   }
 }
 
+TEST_CASE("A hold: nothing new is admitted, the group stays, and the hold outlasts a loss") {
+  FakeGroup g(Options());
+  BringUp(g);
+  g.Feed(g.Event(EventKind::kHold));
+  CHECK(g.machine.held());
+  CHECK_FALSE(g.admitting);
+  g.Feed(g.Event(EventKind::kBusy));
+  g.Feed(g.Event(EventKind::kIdle));
+  g.now += std::chrono::hours(2);
+  Heartbeat(g, 0, false, Duration::zero());
+  g.Feed({});
+  CHECK(g.machine.held());
+  SECTION("resumed") {
+    g.Feed(g.Event(EventKind::kResume));
+    CHECK(g.machine.state() == GroupState::kServing);
+    CHECK(g.admitting);
+  }
+  SECTION("over a loss") {
+    g.Exit(0, {true, 9});
+    CHECK(g.machine.state() == GroupState::kBackoff);
+    g.now = *g.machine.next_launch();
+    g.Feed({});
+    g.AnswerSpawn(true);
+    g.Feed(g.Event(EventKind::kAttached));
+    g.Feed(g.Event(EventKind::kReady));
+    CHECK(g.machine.held());
+    CHECK_FALSE(g.admitting);
+    CHECK(g.incidents == 1);
+  }
+  SECTION("resumed between two generations") {
+    g.Exit(0, {true, 9});
+    g.Feed(g.Event(EventKind::kResume));
+    Relaunch(g);  // to kServing
+  }
+  SECTION("stopped") {
+    g.Feed(g.Event(EventKind::kBusy));
+    g.Feed(g.Event(EventKind::kDrain));
+    CHECK(g.machine.state() == GroupState::kDraining);
+    CHECK_FALSE(g.machine.held());
+    g.Feed(g.Event(EventKind::kIdle));
+    g.Exit(0, {false, 0});
+    CHECK(g.machine.finished());
+  }
+  SECTION("a resume does not call back a stop") {
+    g.Feed(g.Event(EventKind::kBusy));
+    g.Feed(g.Event(EventKind::kDrain));
+    g.Feed(g.Event(EventKind::kResume));
+    CHECK(g.machine.state() == GroupState::kDraining);
+    CHECK_FALSE(g.admitting);
+  }
+}
+
 TEST_CASE("A second signal kills at once") {
   FakeGroup g = InState(GroupState::kDraining, 1);
   g.Feed(g.Event(EventKind::kStopNow));
@@ -459,7 +511,7 @@ struct Explorer {
       return;
     }
     const EventKind plain[] = {EventKind::kBusy, EventKind::kIdle, EventKind::kStart, EventKind::kDrain, EventKind::kStopNow,
-                               EventKind::kRestart, EventKind::kDeviceFree};
+                               EventKind::kRestart, EventKind::kHold, EventKind::kResume, EventKind::kDeviceFree};
     for (const EventKind kind : plain) {
       FakeGroup next = g;
       next.Feed(next.Event(kind));

@@ -155,6 +155,17 @@ TEST_CASE("A worker's log is split into lines, cut, and bounded") {
   CHECK(log.total_lines() == 100006);
 }
 
+TEST_CASE("The last words of a worker are what is no log object of ours") {
+  ChildLog log{UniqueFd(), -1};
+  log.Feed("{\"msg\":\"ready\"}\n");
+  CHECK(log.LastWords().empty());
+  log.Feed("terminate called after throwing\n{\"msg\":\"x\"}\n\n");
+  CHECK(log.LastWords() == "terminate called after throwing");
+  CHECK(log.LastWords(8, 9) == "terminate");
+  for (int i = 0; i < 10; ++i) log.Feed("{}\n");
+  CHECK(log.LastWords().empty());  // long ago: not about this end
+}
+
 TEST_CASE("A reader that stands still does not stop the log: lines are dropped and counted") {
   int fds[2];
   REQUIRE(::pipe2(fds, O_CLOEXEC) == 0);
@@ -200,7 +211,20 @@ TEST_CASE("An incident bundle holds what S8 asks for") {
   REQUIRE(store.List(10).size() == 1);
   CHECK(store.List(10)[0].generation == 3);
   IncidentStore next_life(dir.path + "/incidents", {});
-  CHECK(next_life.List(10).size() == 1);
+  REQUIRE(next_life.List(10).size() == 1);
+  const IncidentSummary seen = next_life.List(10)[0], told = store.List(10)[0];
+  CHECK(seen.generation == 3);
+  CHECK(seen.rank == told.rank);
+  CHECK(seen.cause == told.cause);
+  CHECK(seen.phase == told.phase);
+  CHECK(seen.detail == told.detail);
+  CHECK(seen.unix_ms == told.unix_ms);
+  // Without its file there is still the name.
+  for (const char* content : {"", "{", "[1]", "{\"generation\": \"x\"}"}) {
+    std::ofstream(written->path + "/incident.json") << content;
+    CHECK(next_life.List(10)[0].generation == 3);
+    CHECK(next_life.List(10)[0].cause == "signal");
+  }
 }
 
 TEST_CASE("Incidents are bounded in number and bytes, the oldest go first") {

@@ -271,6 +271,14 @@ TEST_CASE("Admission: full, down, draining") {
   CHECK(down.retry_after_ms == 1000);
   v.permanent = true;
   CHECK(Admit(v, {10, 10, 5, false, false}).retry_after_ms == 30000);
+  v.permanent = false;
+  v.serving = true;
+  v.in_flight = 0;
+  v.held = true;
+  CHECK(Admit(v, {10, 10, 5, false, false}).answer == Admission::kDraining);
+  CHECK(Admit(v, {10, 10, 5, false, false, true}).answer == Admission::kAccept);  // it was promised an end
+  v.serving = false;
+  CHECK(Admit(v, {10, 10, 5, false, false, true}).answer == Admission::kUnavailable);
   v.draining = true;
   CHECK(Admit(v, {10, 10, 5, false, false}).answer == Admission::kDraining);
   CHECK(Admit(v, {0, 0, 5, false, false}).answer == Admission::kInvalid);  // a bad request is bad in any state

@@ -69,8 +69,15 @@ TEST_CASE("A request in flight at two losses without advancing is poison") {
   CHECK_FALSE(t.poison().IsQuarantined(kNow, {42, 1}));  // another choice of the same prompt is another computation
   CHECK(t.poison().Quarantined(kNow).size() == 1);
   CHECK_FALSE(t.poison().IsQuarantined(kNow + std::chrono::minutes(11), {42, 0}));
-  t.poison().Clear();
+  t.poison().NoteRefused({42, 0});
+  CHECK(t.poison().Quarantined(kNow)[0].refused == 1);
+  CHECK(t.poison().Quarantined(kNow)[0].losses == 2);
+  CHECK(t.poison().Clear(kNow, 43) == 0);
+  CHECK(t.poison().IsQuarantined(kNow, {42, 0}));
+  CHECK(t.poison().Clear(kNow, 42) == 1);
   CHECK_FALSE(t.poison().IsQuarantined(kNow, {42, 0}));
+  CHECK(t.poison().size() == 0);  // and it begins with a clean slate: the next loss is its first
+  CHECK(t.poison().Clear(kNow) == 0);
 }
 
 TEST_CASE("A stop of our own and losses nobody in flight can cause do not count") {
