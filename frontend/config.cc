@@ -4,7 +4,12 @@
 #include <algorithm>
 #include <iostream>
 
+#include "frontend/text/vocabulary.h"
+#include "frontend/tools/format.h"
+#include "proto/base/check.h"
 #include "proto/base/exit_code.h"
+#include "proto/base/status_wire.h"
+#include "proto/model_card.pb.h"
 
 namespace holdfast::api {
 namespace {
@@ -23,6 +28,25 @@ std::string CheckTarget(const std::string& text) {
     return "'" + port + "' is no port (0 to 65535)";
   }
   return "";
+}
+
+std::string FormatList() {
+  std::string out;
+  for (const std::string_view name : tools::FormatNames()) out += (out.empty() ? "" : ", ") + std::string(name);
+  return out;
+}
+
+// Names alone, against a vocabulary of one token: which markers the model has is seen when its card comes.
+std::string CheckFormat(const std::string& tool_format, const std::string& reasoning) {
+  proto::ModelCard card;
+  card.mutable_vocabulary()->set_model("gpt2");
+  card.mutable_vocabulary()->add_tokens("a");
+  card.set_vocab_size(1);
+  const auto vocabulary = text::Vocabulary::Create(card);
+  HF_CHECK(vocabulary.ok());
+  const auto asked = [](const std::string& name) { return name == "auto" || name == "none" ? std::string() : name; };
+  const auto made = tools::CreateFormat(asked(tool_format), asked(reasoning), *vocabulary);
+  return made.ok() ? "" : std::string(MessageOf(made.status())) + ", and auto and none";
 }
 
 }  // namespace
@@ -49,6 +73,13 @@ std::optional<int> ParseConfig(int argc, const char* const* argv, FrontendConfig
   app.add_option("--api-key-file", config->api_key_file, "File with one key a line; requests must carry one as a bearer token");
   app.add_option("--served-model-name", config->served_model_name, "Id of the model in answers (default: the model's own name)");
   app.add_flag("--strict-model", config->strict_model, "404 for requests that name another model");
+  app.add_option("--tool-call-parser", config->tool_call_parser,
+                 "How the model writes tool calls: auto (from its chat template), none, or one of " + FormatList())
+      ->capture_default_str()
+      ->check([](const std::string& name) { return CheckFormat(name, ""); });
+  app.add_option("--reasoning-parser", config->reasoning_parser, "How it writes thoughts: auto, none, or one of the same names")
+      ->capture_default_str()
+      ->check([](const std::string& name) { return CheckFormat("", name); });
   app.add_option("--max-body-bytes", config->max_body_bytes, "Largest request body")->capture_default_str()->check(CLI::Range(1024.0, 4e9));
   app.add_option("--max-total-body-bytes", config->max_total_body_bytes, "Bodies of all requests together; beyond it new ones get 503. At least --max-body-bytes")
       ->capture_default_str()

@@ -18,6 +18,8 @@ struct FrontendConfig {
   std::string api_key_file;
   std::string served_model_name;
   bool strict_model = false;
+  std::string tool_call_parser = "auto";     // a name of tools::FormatNames(), auto or none
+  std::string reasoning_parser = "auto";
   uint64_t max_body_bytes = 16u << 20;
   uint64_t max_total_body_bytes = 256u << 20;
   uint32_t max_connections = 4096;

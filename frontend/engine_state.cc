@@ -8,7 +8,7 @@
 
 namespace holdfast::api {
 
-EngineState::EngineState(Loop& loop, TextPool& pool) : loop_(loop), pool_(pool) {}
+EngineState::EngineState(Loop& loop, TextPool& pool, ParserNames parsers) : loop_(loop), pool_(pool), parsers_(std::move(parsers)) {}
 EngineState::~EngineState() = default;
 
 bool EngineState::HasModelOfStatement() const {
@@ -69,8 +69,8 @@ void EngineState::OnCard(const std::string& fingerprint, const absl::Status& sta
     again();
     return;
   }
-  auto work = [this, fingerprint, card = std::move(card), alive = std::weak_ptr(alive_), loop = &loop_] {
-    auto made = ModelView::Create(card);
+  auto work = [this, fingerprint, card = std::move(card), parsers = parsers_, alive = std::weak_ptr(alive_), loop = &loop_] {
+    auto made = ModelView::Create(card, parsers);
     loop->Post([this, fingerprint, made = std::move(made), alive] {
       if (!alive.lock() || wanted_ != fingerprint) return;
       wanted_.clear();

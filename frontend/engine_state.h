@@ -17,7 +17,7 @@ namespace holdfast::api {
 
 class EngineState final {
  public:
-  EngineState(Loop& loop, TextPool& pool);
+  EngineState(Loop& loop, TextPool& pool, ParserNames parsers = {});
   ~EngineState();
 
   // Where cards come from; set once, before the first statement. The client outlives the last statement.
@@ -50,6 +50,7 @@ class EngineState final {
 
   Loop& loop_;
   TextPool& pool_;
+  const ParserNames parsers_;
   AdminClient* admin_ = nullptr;
   HealthLease lease_;
   std::shared_ptr<const ModelView> model_;

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <utility>
+#include <variant>
 
 #include "frontend/api/metrics.h"
 #include "frontend/choice.h"
 #include "frontend/generation_errors.h"
 #include "frontend/model_view.h"
+#include "frontend/prepare.h"
 #include "proto/base/check.h"
 #include "proto/base/log.h"
 #include "proto/base/random.h"
@@ -33,6 +36,7 @@ struct Choice {
   uint32_t resumes = 0;
   uint32_t failed_attempts = 0;    // since the last healthy event
   Instant retry_at{};
+  bool admitted = false;
   bool accepted = false;           // the engine has spoken of it without refusing it
   bool recovering = false;         // lost, and no healthy event since
   bool finished = false;
@@ -41,8 +45,9 @@ struct Choice {
 };
 
 // Stable over retries of the same request by any client.
-uint64_t Fingerprint(const std::vector<uint32_t>& tokens, uint32_t max_tokens) {
+uint64_t Fingerprint(const std::vector<uint32_t>& tokens, uint32_t max_tokens, const ConstraintPtr& constraint) {
   uint64_t h = Mix64(max_tokens);
+  if (constraint) h = Mix64(h ^ std::hash<std::string>()(constraint->program()));
   for (const uint32_t token : tokens) h = Mix64(h ^ token);
   return h == 0 ? 1 : h;
 }
@@ -58,6 +63,7 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     self_ = shared_from_this();
     metrics_.RequestStarted();
     seed_ = request_->sampling.seed ? *request_->sampling.seed : EntropySeed();
+    call_nonce_ = EntropySeed();
     view_ = state_.model();
     if (!view_ || !state_.ready()) {
       Later([this] { End(NotReady(state_.state(), state_.reason(), state_.lease().retry_after_seconds(loop_.Now()))); });
@@ -66,9 +72,9 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     // The reference travels to the pool and back: the last one must not be dropped on a thread of the pool.
     auto work = [request = request_, view = view_, gone = gone_, loop = &loop_, now = loop_.UnixMillis() / 1000,
                  self = shared_from_this()]() mutable {
-      auto prompts = std::make_shared<absl::StatusOr<std::vector<PreparedPrompt>>>(absl::CancelledError());
-      if (!gone->load(std::memory_order_relaxed)) *prompts = Prepare(*request, *view, now);
-      loop->Post([self = std::move(self), prompts] { self->OnPrepared(std::move(*prompts)); });
+      auto prepared = std::make_shared<PreparedOrError>();
+      if (!gone->load(std::memory_order_relaxed)) *prepared = Prepare(*request, *view, now);
+      loop->Post([self = std::move(self), prepared] { self->OnPrepared(std::move(*prepared)); });
     };
     if (!pool_.Run(std::move(work))) Later([this] { End(Overloaded("Too many prompts wait to be tokenised", 1)); });
   }
@@ -94,38 +100,15 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     });
   }
 
-  // Text pool.
-  static absl::StatusOr<std::vector<PreparedPrompt>> Prepare(const ValidRequest& request, const ModelView& view, int64_t now) {
-    std::vector<PreparedPrompt> out;
-    if (request.is_conversation()) {
-      HF_ASSIGN_OR_RETURN(PreparedPrompt prompt, view.EncodeChat(request, now));
-      out.push_back(std::move(prompt));
-    }
-    for (const ValidRequest::Prompt& one : request.prompts) {
-      if (one.is_tokens) {
-        for (const uint32_t id : one.tokens) {
-          if (id >= view.vocab_size()) {
-            return absl::InvalidArgumentError(fmt::format("Token id {} is not in the vocabulary of {} tokens", id, view.vocab_size()));
-          }
-        }
-        out.push_back(view.FromIds(one.tokens));
-      } else {
-        out.push_back(view.EncodeText(one.text));
-      }
-    }
-    for (const PreparedPrompt& prompt : out) {
-      if (prompt.tokens.empty()) return absl::InvalidArgumentError("The prompt is empty: there is nothing to continue");
-    }
-    return out;
-  }
-
-  void OnPrepared(absl::StatusOr<std::vector<PreparedPrompt>> prepared) {
+  void OnPrepared(PreparedOrError result) {
     if (done_) return;
     const std::string& param = request_->input_param;
-    if (!prepared.ok()) return End(Refused(std::string(MessageOf(prepared.status())), param));
+    if (const auto* error = std::get_if<ApiError>(&result)) return End(*error);
+    Prepared& prepared = std::get<Prepared>(result);
+    constraint_ = std::move(prepared.constraint);
     const uint32_t context = state_.lease().limits().max_seq_len() ? state_.lease().limits().max_seq_len() : view_->context_length();
     const uint64_t pool = state_.lease().limits().max_request_tokens();
-    for (PreparedPrompt& prompt : *prepared) {
+    for (PreparedPrompt& prompt : prepared.prompts) {
       const uint64_t size = prompt.tokens.size();
       if (size >= context) return End(PromptTooLong(size, context, param));
       if (pool != 0 && size >= pool) return End(PromptBeyondCache(size, pool, param));
@@ -133,7 +116,7 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
       if (pool != 0) room = std::min(room, pool - size);
       PromptState state;
       state.max_tokens = static_cast<uint32_t>(std::min<uint64_t>(request_->max_tokens.value_or(UINT32_MAX), room));
-      state.fingerprint = Fingerprint(prompt.tokens, state.max_tokens);
+      state.fingerprint = Fingerprint(prompt.tokens, state.max_tokens, constraint_);
       state.prompt = std::move(prompt);
       prompts_.push_back(std::move(state));
     }
@@ -142,15 +125,32 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
         Choice choice;
         choice.prompt = p;
         choice.n = n;
-        ChoicePipeline::Options options;
-        options.stop = request_->stop;
-        options.logprobs = request_->sampling.logprobs;
-        choice.pipeline = std::make_unique<ChoicePipeline>(*view_, std::move(options));
+        choice.pipeline = std::make_unique<ChoicePipeline>(*view_, PipelineOptions(static_cast<uint32_t>(choices_.size())));
         choices_.push_back(std::move(choice));
       }
     }
     ArmKeepAlive();
     for (uint32_t i = 0; i < choices_.size(); ++i) Submit(i);
+  }
+
+  ChoicePipeline::Options PipelineOptions(uint32_t index) const {
+    ChoicePipeline::Options options;
+    options.stop = request_->stop;
+    options.logprobs = request_->sampling.logprobs;
+    const tools::Format* const format = view_->format();
+    if (!format || !request_->is_conversation()) return options;
+    const bool calls = view_->has_tool_format() && !request_->tools.empty() && request_->policy.mode != tools::Mode::kNone;
+    if (!calls && view_->reasoning_format().empty()) return options;
+    tools::ParserOptions parser;
+    if (calls) parser.tools = request_->tools;
+    parser.policy = request_->policy;
+    parser.separate_reasoning = request_->separate_reasoning;
+    parser.prompt_tail = prompts_.front().prompt.tail;
+    options.parser = format->NewParser(parser);
+    options.markers = format->markers();
+    options.show_reasoning = request_->show_reasoning;
+    options.call_nonce = Mix64(call_nonce_ + index);
+    return options;
   }
 
   void Submit(uint32_t index) {
@@ -189,8 +189,9 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     out.set_choice(choice.n);
     out.set_logprobs(sampling.logprobs);
     out.set_top_logprobs(sampling.top_logprobs);
-    if (!request_->ignore_eos) out.mutable_stop_tokens()->Add(view_->stop_ids().begin(), view_->stop_ids().end());
+    if (EndsByToken()) out.mutable_stop_tokens()->Add(view_->stop_ids().begin(), view_->stop_ids().end());
     out.mutable_suppress_tokens()->Add(view_->suppress_ids().begin(), view_->suppress_ids().end());
+    if (constraint_) *message.mutable_constraint() = *constraint_;
     choice.engine_id = engine_.Generate(std::move(message), [weak = weak_from_this(), index](const proto::TokenEvent& event) {
       if (const auto self = weak.lock()) self->OnEvent(index, event);
     });
@@ -208,51 +209,54 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
       return OnEngineError(index, event.error());
     }
     Healthy(index);
-    PromptState& prompt = prompts_[choice.prompt];
-    if (event.has_admitted() && choice.n == 0 && !prompt.admitted) {
-      prompt.admitted = true;
-      prompt.cached = std::min(event.admitted().cached_tokens(), static_cast<uint32_t>(prompt.prompt.tokens.size()));
-      metrics_.PromptTokens(prompt.prompt.tokens.size() - prompt.cached, prompt.cached);
-    }
-    ChoiceDelta delta;
-    if (request_->echo && !choice.echoed) Echo(choice, event, &delta);
-    const bool stopped = TakeTokens(choice, event, &delta);
+    if (event.has_admitted() && !choice.admitted) Admitted(choice, event.admitted());
+    ChoiceDeltas deltas;
+    if (request_->echo && !choice.echoed) Echo(choice, event, &deltas);
+    const bool stopped = TakeTokens(choice, event, &deltas);
     if (stopped) {
       engine_.Cancel(std::exchange(choice.engine_id, 0));
-      return FinishChoice(index, FinishReason::kStop, std::move(delta));
+      return FinishChoice(index, std::move(deltas));
     }
     switch (event.finish()) {
       case proto::FINISH_STOP:
-      case proto::FINISH_LENGTH: {
-        choice.pipeline->Finish(&delta);
-        return FinishChoice(index, EndedByToken(choice) ? FinishReason::kStop : FinishReason::kLength, std::move(delta));
-      }
+      case proto::FINISH_LENGTH:
+        choice.pipeline->Finish(!EndedByToken(choice), &deltas);
+        return FinishChoice(index, std::move(deltas));
       case proto::FINISH_CANCELLED:
-        Emit(index, std::move(delta));
+        Emit(index, std::move(deltas));
         if (!done_) End(Internal("The engine cancelled the request"));
         return;
       case proto::FINISH_LOST:
-        Emit(index, std::move(delta));
+        Emit(index, std::move(deltas));
         if (!done_) Lose(index);
         return;
       default:
-        Emit(index, std::move(delta));
+        Emit(index, std::move(deltas));
     }
   }
 
+  void Admitted(Choice& choice, const proto::Admitted& admitted) {
+    choice.admitted = true;
+    PromptState& prompt = prompts_[choice.prompt];
+    const uint32_t cached = std::min(admitted.cached_tokens(), static_cast<uint32_t>(prompt.prompt.tokens.size()));
+    // The choices of a prompt share it: whichever came first found the least, and that is what the cache had before the request.
+    prompt.cached = prompt.admitted ? std::min(prompt.cached, cached) : cached;
+    prompt.admitted = true;
+    if (choice.n == 0) metrics_.PromptTokens(prompt.prompt.tokens.size() - cached, cached);
+  }
+
   // The prompt as the beginning of the text.
-  void Echo(Choice& choice, const proto::TokenEvent& event, ChoiceDelta* delta) {
+  void Echo(Choice& choice, const proto::TokenEvent& event, ChoiceDeltas* deltas) {
     const bool wants_logprobs = request_->sampling.logprobs;
     if (wants_logprobs && event.prompt_size() == 0) return;  // comes with the event that ends the prefill
     choice.echoed = true;
     const ValidRequest::Prompt& source = request_->prompts[choice.prompt];
     ChoicePipeline::Options options;
     options.logprobs = wants_logprobs;
-    ChoicePipeline echo(*view_, options);
-    ChoiceDelta prompt;
+    ChoicePipeline echo(*view_, std::move(options));
+    ChoiceDeltas prompt(1);
     if (wants_logprobs) {
       for (const proto::Token& token : event.prompt()) echo.PushPrompt(token, &prompt);
-      if (!prompt.logprobs.empty()) prompt.logprobs.front().logprob.reset();
     } else {
       for (const uint32_t id : prompts_[choice.prompt].prompt.tokens) {
         proto::Token token;
@@ -260,22 +264,22 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
         echo.PushPrompt(token, &prompt);
       }
     }
-    echo.Finish(&prompt);
-    if (!source.is_tokens) prompt.text = source.text;
+    echo.Finish(false, &prompt);
+    if (!source.is_tokens) prompt.front().text = source.text;
     choice.pipeline->StartAt(echo.code_points());
-    *delta = std::move(prompt);
-    if (!delta->logprobs.empty()) delta->logprobs.front().logprob.reset();
+    *deltas = std::move(prompt);
+    if (!deltas->front().logprobs.empty()) deltas->front().logprobs.front().logprob.reset();
   }
 
-  // True when a stop string ended the choice.
-  bool TakeTokens(Choice& choice, const proto::TokenEvent& event, ChoiceDelta* delta) {
+  // True when a stop string or the last call ended the choice.
+  bool TakeTokens(Choice& choice, const proto::TokenEvent& event, ChoiceDeltas* deltas) {
     const Instant now = loop_.Now();
     uint32_t taken = 0;
     bool stopped = false;
     for (const proto::Token& token : event.tokens()) {
       if (choice.pipeline->ids().size() >= prompts_[choice.prompt].max_tokens) break;
       ++taken;
-      stopped = choice.pipeline->Push(token, delta);
+      stopped = choice.pipeline->Push(token, deltas);
       if (stopped) break;
     }
     if (taken == 0) return false;
@@ -291,33 +295,44 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     return stopped;
   }
 
+  // The end of what a constraint allows is a stop token: it ends the answer in any case.
+  bool EndsByToken() const { return !request_->ignore_eos || constraint_; }
+
   bool EndedByToken(const Choice& choice) const {
     const std::vector<uint32_t>& ids = choice.pipeline->ids();
-    return !request_->ignore_eos && !ids.empty() && view_->IsStop(ids.back());
+    return EndsByToken() && !ids.empty() && view_->IsStop(ids.back());
   }
 
-  void Emit(uint32_t index, ChoiceDelta delta) {
-    if (delta.empty() || done_) return;
-    spoke_ = loop_.Now();
-    sink_->OnDelta(index, std::move(delta));
+  void Emit(uint32_t index, ChoiceDeltas deltas) {
+    for (ChoiceDelta& delta : deltas) {
+      if (done_) return;
+      if (delta.empty()) continue;
+      spoke_ = loop_.Now();
+      sink_->OnDelta(index, std::move(delta));
+    }
   }
 
-  void FinishChoice(uint32_t index, FinishReason reason, ChoiceDelta delta) {
-    Emit(index, std::move(delta));
+  // Its pipeline has ended.
+  void FinishChoice(uint32_t index, ChoiceDeltas deltas) {
+    Emit(index, std::move(deltas));
     if (done_) return;
+    const ChoiceEnd end = choices_[index].pipeline->end();
     choices_[index].finished = true;
     choices_[index].engine_id = 0;
     Settled();
-    any_length_ |= reason == FinishReason::kLength;
+    any_length_ |= end.reason == FinishReason::kLength;
     spoke_ = loop_.Now();
-    sink_->OnFinish(index, {reason, ""});
+    sink_->OnFinish(index, end);
     if (done_ || !std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.finished; })) return;
     Usage usage;
     for (const PromptState& prompt : prompts_) {
       usage.prompt_tokens += prompt.prompt.tokens.size();
       usage.cached_tokens += prompt.cached;
     }
-    for (const Choice& choice : choices_) usage.completion_tokens += choice.pipeline->ids().size();
+    for (const Choice& choice : choices_) {
+      usage.completion_tokens += choice.pipeline->ids().size();
+      usage.reasoning_tokens += choice.pipeline->reasoning_tokens();
+    }
     sink_->OnDone(usage);
     if (!done_) Close(any_length_ ? "length" : "stop");
   }
@@ -337,9 +352,9 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     // The engine may have been lost between the last token and the word that it was the last.
     if (EndedByToken(choice) || (prompts_[choice.prompt].max_tokens > 0 &&
                                  choice.pipeline->ids().size() >= prompts_[choice.prompt].max_tokens)) {
-      ChoiceDelta delta;
-      choice.pipeline->Finish(&delta);
-      return FinishChoice(index, EndedByToken(choice) ? FinishReason::kStop : FinishReason::kLength, std::move(delta));
+      ChoiceDeltas deltas;
+      choice.pipeline->Finish(!EndedByToken(choice), &deltas);
+      return FinishChoice(index, std::move(deltas));
     }
     if (!choice.recovering) {
       LogWarn({{"request", trace_id_}}, "choice {} lost after {} tokens, waits for the engine", index, choice.pipeline->ids().size());
@@ -472,7 +487,8 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
   const std::string trace_id_;
   std::unique_ptr<GenerationSink> sink_;
   std::shared_ptr<const ModelView> view_;
-  uint64_t seed_ = 0;
+  ConstraintPtr constraint_;
+  uint64_t seed_ = 0, call_nonce_ = 0;
   std::vector<PromptState> prompts_;
   std::vector<Choice> choices_;
   uint64_t subscription_ = 0;

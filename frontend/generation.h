@@ -7,7 +7,8 @@
 //                                    engine lost   v  |  ready again: prompt + received ids are submitted anew
 //                                                Waiting --(resume_timeout)--> Done with an error
 //
-// and every state has an edge to Done for a client that went away. What a choice has produced depends on its token ids alone, so after a
+// Preparing also makes the constraint that the answer has to keep (frontend/constraint.h).
+// Every state has an edge to Done for a client that went away. What a choice has produced depends on its token ids alone, so after a
 // resume the client sees the same bytes as without the loss.
 #include <cstdint>
 #include <memory>

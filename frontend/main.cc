@@ -55,7 +55,7 @@ void RaiseDescriptorLimit() {
 class Frontend final {
  public:
   Frontend(const FrontendConfig& config, std::vector<std::string> keys)
-      : config_(config), keys_(std::move(keys)), metrics_(MetricsRegistry()), loop_(MakeLoop(io_)), state_(*loop_, pool_),
+      : config_(config), keys_(std::move(keys)), metrics_(MetricsRegistry()), loop_(MakeLoop(io_)), state_(*loop_, pool_, ParserNames{config.tool_call_parser, config.reasoning_parser}),
         pool_(config.text_threads, kMaxQueuedTexts) {
     ChannelOptions channel;
     channel.target = config.engine;

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "frontend/grammar/response_format.h"
 #include "frontend/text/chat_template.h"
 #include "frontend/text/detokenizer.h"
 #include "frontend/text/tokenizer.h"
+#include "frontend/tools/format.h"
+#include "proto/base/log.h"
 #include "proto/base/status_wire.h"
 #include "proto/model_card.pb.h"
 
@@ -78,9 +81,33 @@ const proto::ChatTemplate* DefaultTemplate(const proto::ModelCard& card) {
 
 }  // namespace
 
+ModelView::ModelView() : constraints_(std::make_unique<grammar::ConstraintCache>()) {}
+
 ModelView::~ModelView() = default;
 
-absl::StatusOr<std::shared_ptr<const ModelView>> ModelView::Create(std::string_view bytes) {
+void ModelView::ChooseFormat(const ParserNames& parsers, std::string_view chat_template) {
+  const text::Vocabulary& vocabulary = tokenizer_->vocabulary();
+  const auto choose = [](const std::string& asked, std::string_view found) {
+    return asked == "auto" ? std::string(found) : asked == "none" ? std::string() : asked;
+  };
+  tool_format_ = choose(parsers.tools, tools::DetectTools(chat_template, vocabulary));
+  reasoning_format_ = choose(parsers.reasoning, tools::DetectReasoning(chat_template, vocabulary));
+  if (tool_format_.empty() && reasoning_format_.empty()) return;
+  auto made = tools::CreateFormat(tool_format_, reasoning_format_, vocabulary);
+  if (made.ok()) {
+    format_ = *std::move(made);
+    LogInfo("tool calls are read as {}, thoughts as {}", tool_format_.empty() ? "text" : tool_format_,
+            reasoning_format_.empty() ? "text" : reasoning_format_);
+    return;
+  }
+  // The model serves all the same: what it writes is text.
+  format_error_ = fmt::format("Tool calls and thoughts of this model cannot be read: {}", MessageOf(made.status()));
+  LogWarn("{}", format_error_);
+  tool_format_.clear();
+  reasoning_format_.clear();
+}
+
+absl::StatusOr<std::shared_ptr<const ModelView>> ModelView::Create(std::string_view bytes, const ParserNames& parsers) {
   proto::ModelCard card;
   if (!card.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::InvalidArgumentError("the bytes are no model card");
   std::shared_ptr<ModelView> view(new ModelView);
@@ -104,7 +131,9 @@ absl::StatusOr<std::shared_ptr<const ModelView>> ModelView::Create(std::string_v
   specials.eos = StoredText(vocabulary, vocabulary.has_eos(), vocabulary.eos());
   specials.unk = StoredText(vocabulary, vocabulary.has_unknown(), vocabulary.unknown());
   specials.pad = StoredText(vocabulary, vocabulary.has_padding(), vocabulary.padding());
-  if (const proto::ChatTemplate* source = DefaultTemplate(card)) {
+  const proto::ChatTemplate* const source = DefaultTemplate(card);
+  view->ChooseFormat(parsers, source ? std::string_view(source->source()) : std::string_view());
+  if (source) {
     auto made = text::ChatTemplate::Create(source->source(), source->name().empty() ? "chat_template" : source->name(), specials);
     if (made.ok()) view->template_ = std::make_unique<const text::ChatTemplate>(*std::move(made));
     else view->template_error_ = fmt::format("The model's chat template cannot be used: {}", MessageOf(made.status()));
@@ -154,6 +183,8 @@ absl::StatusOr<PreparedPrompt> ModelView::EncodeChat(const ValidRequest& request
   spans.reserve(rendered.spans.size());
   for (const text::Span& span : rendered.spans) spans.push_back({span.text, span.trusted});
   PreparedPrompt out;
+  // What the template wrote behind the last thing that came with the request.
+  if (!spans.empty() && spans.back().trusted && !request.continue_final_message) out.tail = std::string(spans.back().text);
   out.tokens = tokenizer_->Encode(spans, true);
   out.anchors = ToPositions(rendered.anchors, rendered.Text(), out.tokens, tokenizer_->vocabulary());
   if (out.anchors.empty()) out.anchors = AroundControlTokens(out.tokens, tokenizer_->vocabulary());

@@ -13,6 +13,14 @@
 #include "frontend/api/valid_request.h"
 #include "frontend/text/json_value.h"
 
+namespace holdfast::grammar {
+class ConstraintCache;
+}
+
+namespace holdfast::tools {
+class Format;
+}
+
 namespace holdfast::text {
 class ChatTemplate;
 class Tokenizer;
@@ -24,6 +32,13 @@ namespace holdfast::api {
 struct PreparedPrompt {
   std::vector<uint32_t> tokens;
   std::vector<uint32_t> anchors;      // ascending, each in (0, tokens.size())
+  // A conversation's: what the template wrote behind the last text of the request, where a thought may have been opened.
+  std::string tail;
+};
+
+// Which parsers read a model's output: names of tools::FormatNames(), "auto" (from the chat template) or "none".
+struct ParserNames {
+  std::string tools = "auto", reasoning = "auto";
 };
 
 struct SamplingDefaults {
@@ -34,7 +49,7 @@ struct SamplingDefaults {
 class ModelView final {
  public:
   // `card` is a serialised proto::ModelCard. kInvalidArgument says what in it cannot be used.
-  static absl::StatusOr<std::shared_ptr<const ModelView>> Create(std::string_view card);
+  static absl::StatusOr<std::shared_ptr<const ModelView>> Create(std::string_view card, const ParserNames& parsers = {});
   ~ModelView();
 
   const std::string& fingerprint() const { return fingerprint_; }
@@ -49,6 +64,15 @@ class ModelView final {
 
   // "" when chats can be rendered, else why not.
   const std::string& template_error() const { return template_error_; }
+
+  // How the model writes thoughts and calls; null when neither is known.
+  const tools::Format* format() const { return format_.get(); }
+  const std::string& tool_format() const { return tool_format_; }            // "" = none
+  const std::string& reasoning_format() const { return reasoning_format_; }  // "" = none
+  bool has_tool_format() const { return format_ && !tool_format_.empty(); }
+  const std::string& format_error() const { return format_error_; }          // why the parsers that were asked for cannot be had; "" = they can
+  // Compiled constraints, which depend on the vocabulary's markers. Any thread.
+  grammar::ConstraintCache& constraints() const { return *constraints_; }
 
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   // Ids that end a generation, ascending.
@@ -68,7 +92,8 @@ class ModelView final {
   PreparedPrompt FromIds(std::vector<uint32_t> ids) const;
 
  private:
-  ModelView() = default;
+  ModelView();
+  void ChooseFormat(const ParserNames& parsers, std::string_view chat_template);
 
   std::string fingerprint_, name_, architecture_, quantization_;
   uint32_t vocab_size_ = 0, context_length_ = 0;
@@ -78,6 +103,9 @@ class ModelView final {
   std::unique_ptr<const text::Tokenizer> tokenizer_;
   std::unique_ptr<const text::ChatTemplate> template_;
   std::string template_error_;        // why there is none
+  std::string tool_format_, reasoning_format_, format_error_;
+  std::shared_ptr<const tools::Format> format_;
+  std::unique_ptr<grammar::ConstraintCache> constraints_;
 };
 
 }  // namespace holdfast::api

@@ -172,10 +172,7 @@ class StreamCall final : public grpc::ServerWriteReactor<proto::ChatChunk> {
 class UnarySink final : public GenerationSink {
  public:
   UnarySink(UnaryCall::LinkPtr link, ResponseHead head, uint32_t choices) : link_(std::move(link)), head_(std::move(head)), results_(choices) {}
-  void OnDelta(uint32_t choice, ChoiceDelta delta) override {
-    results_[choice].text += delta.text;
-    std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(results_[choice].logprobs));
-  }
+  void OnDelta(uint32_t choice, ChoiceDelta delta) override { Append(std::move(delta), &results_[choice]); }
   void OnFinish(uint32_t choice, const ChoiceEnd& end) override { results_[choice].finish = end.reason; }
   void OnDone(const Usage& usage) override {
     const std::lock_guard lock(link_->mutex);
@@ -201,6 +198,8 @@ class ChunkSink final : public GenerationSink {
   void OnDelta(uint32_t choice, ChoiceDelta delta) override {
     proto::ChatChunk chunk = NewChunk(head_, choice);
     chunk.set_content(std::move(delta.text));
+    chunk.set_reasoning_content(std::move(delta.reasoning));
+    if (!delta.tool_calls.empty()) chunk.set_tool_calls_json(ToolCallsJson(delta.tool_calls, false));
     if (head_.logprobs) chunk.set_logprobs_json(LogprobsJson(head_, delta.logprobs));
     Send(std::move(chunk));
   }

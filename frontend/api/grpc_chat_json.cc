@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "frontend/generation_errors.h"
@@ -63,6 +64,16 @@ std::variant<std::string, ApiError> ToJsonBody(const proto::ChatRequest& request
     for (const auto& [token, value] : sorted) bias.emplace_back(token, value);
     Set(&body, "logit_bias", std::move(bias));
   }
+  for (const auto& [key, field, text] : {std::tuple{"tools", "tools_json", &request.tools_json()},
+                                         std::tuple{"tool_choice", "tool_choice_json", &request.tool_choice_json()},
+                                         std::tuple{"response_format", "response_format_json", &request.response_format_json()}}) {
+    if (text->empty()) continue;
+    auto value = text::ParseJson(*text);
+    if (!value.ok()) return Refused(fmt::format("{}: {}", field, MessageOf(value.status())), field);
+    Set(&body, key, *std::move(value));
+  }
+  if (request.has_parallel_tool_calls()) Set(&body, "parallel_tool_calls", request.parallel_tool_calls());
+  if (!request.reasoning_effort().empty()) Set(&body, "reasoning_effort", request.reasoning_effort());
   if (!request.extra_json().empty()) {
     const auto extra = text::ParseJson(request.extra_json());
     if (!extra.ok()) return Refused("extra_json: " + std::string(MessageOf(extra.status())), "extra_json");
@@ -81,6 +92,7 @@ void FillUsage(const Usage& usage, proto::Usage* out) {
   out->set_completion_tokens(static_cast<uint32_t>(usage.completion_tokens));
   out->set_total_tokens(static_cast<uint32_t>(usage.prompt_tokens + usage.completion_tokens));
   out->set_cached_tokens(static_cast<uint32_t>(usage.cached_tokens));
+  out->set_reasoning_tokens(static_cast<uint32_t>(usage.reasoning_tokens));
 }
 
 void FillReply(const ResponseHead& head, const std::vector<ChoiceResult>& choices, const Usage& usage, proto::ChatReply* out) {
@@ -91,6 +103,8 @@ void FillReply(const ResponseHead& head, const std::vector<ChoiceResult>& choice
     choice.set_index(i);
     choice.mutable_message()->set_role("assistant");
     choice.mutable_message()->set_content(choices[i].text);
+    choice.mutable_message()->set_reasoning_content(choices[i].reasoning);
+    if (!choices[i].tool_calls.empty()) choice.mutable_message()->set_tool_calls_json(ToolCallsJson(choices[i].tool_calls, true));
     choice.set_finish_reason(std::string(FinishReasonName(choices[i].finish)));
     if (head.logprobs) choice.set_logprobs_json(LogprobsJson(head, choices[i].logprobs));
   }

@@ -10,7 +10,7 @@
 
 namespace holdfast::api {
 
-// The request's JSON body. An error when extra_json or a tool_calls_json is no JSON of its kind.
+// The request's JSON body. An error when one of the *_json fields is no JSON of its kind.
 std::variant<std::string, ApiError> ToJsonBody(const proto::ChatRequest& request, bool stream);
 
 void FillUsage(const Usage& usage, proto::Usage* out);

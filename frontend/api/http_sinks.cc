@@ -12,11 +12,7 @@ class BodySink final : public GenerationSink {
   BodySink(std::shared_ptr<http::Exchange> exchange, ResponseHead head, uint32_t choices)
       : exchange_(std::move(exchange)), head_(std::move(head)), results_(choices) {}
 
-  void OnDelta(uint32_t choice, ChoiceDelta delta) override {
-    ChoiceResult& result = results_[choice];
-    result.text += delta.text;
-    std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(result.logprobs));
-  }
+  void OnDelta(uint32_t choice, ChoiceDelta delta) override { Append(std::move(delta), &results_[choice]); }
   void OnFinish(uint32_t choice, const ChoiceEnd& end) override { results_[choice].finish = end.reason; }
   void OnDone(const Usage& usage) override {
     http::Response response;
@@ -39,7 +35,7 @@ class StreamSink final : public GenerationSink {
 
   void OnDelta(uint32_t choice, ChoiceDelta delta) override {
     Begin();
-    exchange_->Write(SseEvent(DeltaChunk(head_, choice, delta)));
+    exchange_->Write(DeltaEvents(head_, choice, delta));
   }
   void OnFinish(uint32_t choice, const ChoiceEnd& end) override {
     Begin();

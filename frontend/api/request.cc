@@ -6,40 +6,12 @@
 
 #include "frontend/api/request_common.h"
 #include "frontend/api/request_messages.h"
+#include "frontend/api/request_tools.h"
 
 namespace holdfast::api {
 namespace {
 
 using text::JsonValue;
-
-// Tools are a later issue's: what would change the answer is refused, what would not is tolerated.
-void ReadTools(FieldReader* in) {
-  const JsonValue* tools = in->Get("tools");
-  if (tools && !tools->is_array()) return in->Fail("tools", fmt::format("'tools' must be an array, not {}", KindName(*tools)));
-  const bool has_tools = tools && !tools->AsArray().empty();
-  if (has_tools) return in->Fail(NotYetSupported("tools", "leave it out; tool calls and results in the history are accepted"));
-
-  if (const JsonValue* choice = in->Get("tool_choice")) {
-    const bool harmless = choice->is_string() && (choice->AsString() == "none" || choice->AsString() == "auto");
-    if (!harmless && !choice->is_object() && !(choice->is_string() && choice->AsString() == "required")) {
-      return in->Fail("tool_choice", choice->is_string()
-                                         ? fmt::format("'tool_choice' is '{}'; none, auto, required or an object exist", Quoted(choice->AsString()))
-                                         : fmt::format("'tool_choice' must be a string or an object, not {}", KindName(*choice)));
-    }
-    if (!harmless) return in->Fail("tool_choice", "'tool_choice' asks for a tool call, but 'tools' is empty");
-  }
-  bool parallel = true;
-  in->Bool("parallel_tool_calls", &parallel);
-
-  const JsonValue* functions = in->Get("functions");
-  if (functions && !(functions->is_array() && functions->AsArray().empty())) {
-    return in->Fail(NotYetSupported("functions", "it was replaced by 'tools', which are not yet supported either"));
-  }
-  const JsonValue* call = in->Get("function_call");
-  if (call && !(call->is_string() && (call->AsString() == "none" || call->AsString() == "auto"))) {
-    in->Fail(NotYetSupported("function_call", "it was replaced by 'tool_choice'"));
-  }
-}
 
 // What the server sets itself; a client may not replace it.
 bool ReservedVariable(std::string_view name) {
@@ -76,6 +48,9 @@ void ReadTemplateVariables(FieldReader* in, ValidRequest* out) {
     std::string effort;
     in->String("reasoning_effort", 64, &effort);
     add("reasoning_effort", effort);
+    // Templates with a switch instead of degrees.
+    if (effort == "none") add("enable_thinking", false);
+    else if (effort != "minimal") add("enable_thinking", true);
   }
   if (!variables.empty()) out->template_kwargs = std::move(variables);
 }
@@ -123,7 +98,8 @@ ParsedRequest ParseChatRequest(const JsonValue& body, const RequestContext& cont
   ReadCommon(&in, context, &out);
   ReadLogprobs(&in, context, &out.sampling);
   ReadMaxTokens(&in, &out);
-  ReadTools(&in);
+  ReadTools(&in, &out);
+  ReadReasoning(&in, &out);
   if (in.failed()) return in.TakeError();
   ReadTemplateVariables(&in, &out);
   ReadContinuation(&in, &out);

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstdint>
 
+#include "frontend/api/request_tools.h"
+
 namespace holdfast::api {
 namespace {
 
@@ -119,21 +121,6 @@ bool AsTokenId(const JsonValue& value, const RequestContext& context, uint32_t* 
   return true;
 }
 
-void ReadResponseFormat(FieldReader* in) {
-  const JsonValue* format = in->Get("response_format");
-  if (!format || in->failed()) return;
-  const JsonValue* type = format->Find("type");
-  if (!type || !type->is_string()) {
-    return in->Fail("response_format", "'response_format' must be an object with a string 'type': text, json_object or json_schema");
-  }
-  const std::string& name = type->AsString();
-  if (name == "text") return;
-  if (name == "json_object" || name == "json_schema") {
-    return in->Fail(NotYetSupported("response_format", fmt::format("type '{}'; use {{\"type\": \"text\"}} and ask for JSON in the prompt", name)));
-  }
-  in->Fail("response_format", fmt::format("'response_format': unknown type '{}'; text, json_object and json_schema exist", Quoted(name)));
-}
-
 void ReadCommon(FieldReader* in, const RequestContext& context, ValidRequest* out) {
   ReadModel(in, context, out);
   ReadSampling(in, context, &out->sampling);
@@ -151,7 +138,7 @@ void ReadCommon(FieldReader* in, const RequestContext& context, ValidRequest* ou
   in->Bool("cache_prompt", &cache);
   out->no_cache = !cache;
   in->String("cache_salt", 256, &out->cache_salt);
-  ReadResponseFormat(in);
+  ReadResponseFormat(in, out);
 }
 
 }  // namespace holdfast::api

@@ -1,14 +1,11 @@
 #pragma once
-// What chat and completions share: model, sampling, stop, n, streaming. Internal to request*.cc.
+// What chat and completions share: model, sampling, stop, n, streaming, response_format. Internal to request*.cc.
 #include "frontend/api/request.h"
 #include "frontend/api/request_fields.h"
 
 namespace holdfast::api {
 
 void ReadCommon(FieldReader* in, const RequestContext& context, ValidRequest* out);
-
-// response_format other than text: 400, since an unconstrained answer would be taken for a constrained one.
-void ReadResponseFormat(FieldReader* in);
 
 // A token id, checked against the vocabulary.
 bool AsTokenId(const text::JsonValue& value, const RequestContext& context, uint32_t* out);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "frontend/api/json_out.h"
 #include "frontend/text/utf8.h"
@@ -82,12 +84,33 @@ void Logprobs(const ResponseHead& head, const std::vector<TokenInfo>& entries, J
   else CompletionLogprobs(head, entries, out);
 }
 
+void ToolCall(const ToolCallDelta& call, bool whole, JsonOut* out) {
+  out->Begin('{');
+  if (!whole) out->Member("index", call.index);
+  if (!call.id.empty()) out->Member("id", call.id).Member("type", "function");
+  out->Key("function").Begin('{');
+  if (!call.name.empty()) out->Member("name", call.name);
+  if (whole || !call.name.empty() || !call.arguments.empty()) out->Member("arguments", call.arguments);
+  out->End('}').End('}');
+}
+
+void Message(const ChoiceResult& choice, JsonOut* out) {
+  out->Begin('{').Member("role", "assistant").Key("content");
+  if (choice.text.empty() && !choice.tool_calls.empty()) out->Null();
+  else out->Value(choice.text);
+  if (!choice.reasoning.empty()) out->Member("reasoning_content", choice.reasoning);
+  out->Key("refusal").Null();
+  if (!choice.tool_calls.empty()) out->Key("tool_calls").Raw(ToolCallsJson(choice.tool_calls, true));
+  out->End('}');
+}
+
 void UsageObject(const Usage& usage, JsonOut* out) {
   out->Begin('{')
       .Member("prompt_tokens", usage.prompt_tokens)
       .Member("completion_tokens", usage.completion_tokens)
       .Member("total_tokens", usage.prompt_tokens + usage.completion_tokens);
-  out->Key("prompt_tokens_details").Begin('{').Member("cached_tokens", usage.cached_tokens).End('}').End('}');
+  out->Key("prompt_tokens_details").Begin('{').Member("cached_tokens", usage.cached_tokens).End('}');
+  out->Key("completion_tokens_details").Begin('{').Member("reasoning_tokens", usage.reasoning_tokens).End('}').End('}');
 }
 
 void Head(const ResponseHead& head, const char* object, JsonOut* out) {
@@ -156,11 +179,8 @@ std::string ResponseBody(const ResponseHead& head, const std::vector<ChoiceResul
   out.Key("choices").Begin('[');
   for (uint32_t i = 0; i < choices.size(); ++i) {
     out.Begin('{').Member("index", i);
-    if (chat) {
-      out.Key("message").Begin('{').Member("role", "assistant").Member("content", choices[i].text).Key("refusal").Null().End('}');
-    } else {
-      out.Member("text", choices[i].text);
-    }
+    if (chat) Message(choices[i], &out.Key("message"));
+    else out.Member("text", choices[i].text);
     out.Key("logprobs");
     if (head.logprobs) Logprobs(head, choices[i].logprobs, &out);
     else out.Null();
@@ -178,16 +198,32 @@ std::string RoleChunk(const ResponseHead& head, uint32_t choice) {
   });
 }
 
-std::string DeltaChunk(const ResponseHead& head, uint32_t choice, const ChoiceDelta& delta) {
-  return Chunk(head, choice, head.logprobs ? &delta.logprobs : nullptr, nullptr, [&](JsonOut* out) {
-    if (head.route == Route::kCompletions) {
-      out->Member("text", delta.text);
-      return;
-    }
-    out->Key("delta").Begin('{');
-    if (!delta.text.empty()) out->Member("content", delta.text);
-    out->End('}');
-  });
+std::string DeltaEvents(const ResponseHead& head, uint32_t choice, const ChoiceDelta& delta) {
+  if (head.route == Route::kCompletions) {
+    return SseEvent(Chunk(head, choice, head.logprobs ? &delta.logprobs : nullptr, nullptr, [&](JsonOut* out) { out->Member("text", delta.text); }));
+  }
+  std::string events;
+  const auto add = [&](const std::vector<TokenInfo>* logprobs, auto members) {
+    events += SseEvent(Chunk(head, choice, logprobs, nullptr, [&](JsonOut* out) {
+      out->Key("delta").Begin('{');
+      members(out);
+      out->End('}');
+    }));
+  };
+  if (!delta.reasoning.empty()) add(nullptr, [&](JsonOut* out) { out->Member("reasoning_content", delta.reasoning); });
+  if (!delta.text.empty() || !delta.logprobs.empty()) {
+    add(head.logprobs ? &delta.logprobs : nullptr, [&](JsonOut* out) {
+      if (!delta.text.empty()) out->Member("content", delta.text);
+    });
+  }
+  for (const ToolCallDelta& call : delta.tool_calls) {
+    const auto add_call = [&](const ToolCallDelta& part) {
+      add(nullptr, [&](JsonOut* out) { out->Key("tool_calls").Raw(ToolCallsJson({part}, false)); });
+    };
+    if (!call.id.empty()) add_call({call.index, call.id, call.name, "", false});
+    if (!call.arguments.empty()) add_call({call.index, "", "", call.arguments, call.complete});
+  }
+  return events;
 }
 
 std::string FinishChunk(const ResponseHead& head, uint32_t choice, FinishReason reason) {
@@ -203,6 +239,29 @@ std::string UsageChunk(const ResponseHead& head, const Usage& usage) {
   out.Key("choices").Begin('[').End(']').Key("usage");
   UsageObject(usage, &out);
   out.End('}');
+  return out.Take();
+}
+
+void Append(ChoiceDelta delta, ChoiceResult* result) {
+  result->reasoning += delta.reasoning;
+  result->text += delta.text;
+  std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(result->logprobs));
+  for (ToolCallDelta& call : delta.tool_calls) {
+    if (call.index >= result->tool_calls.size()) {
+      result->tool_calls.push_back(std::move(call));
+      continue;
+    }
+    ToolCallDelta& known = result->tool_calls[call.index];
+    known.arguments += call.arguments;
+    known.complete |= call.complete;
+  }
+}
+
+std::string ToolCallsJson(const std::vector<ToolCallDelta>& calls, bool whole) {
+  JsonOut out;
+  out.Begin('[');
+  for (const ToolCallDelta& call : calls) ToolCall(call, whole, &out);
+  out.End(']');
   return out.Take();
 }
 

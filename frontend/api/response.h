@@ -27,10 +27,13 @@ struct ResponseHead {
 std::string NewResponseId(Route route);
 
 struct ChoiceResult {
-  std::string text;
+  std::string reasoning, text;
   std::vector<TokenInfo> logprobs;
+  std::vector<ToolCallDelta> tool_calls;   // whole, as far as they came
   FinishReason finish = FinishReason::kStop;
 };
+// Adds what is new.
+void Append(ChoiceDelta delta, ChoiceResult* result);
 
 std::string_view FinishReasonName(FinishReason reason);
 
@@ -39,9 +42,15 @@ std::string ResponseBody(const ResponseHead& head, const std::vector<ChoiceResul
 
 // Chunks of a stream, without framing.
 std::string RoleChunk(const ResponseHead& head, uint32_t choice);    // chat only: {"role":"assistant","content":""}
-std::string DeltaChunk(const ResponseHead& head, uint32_t choice, const ChoiceDelta& delta);
+// The events of a delta, framed, in this order: reasoning_content, content with its logprobs, and for each call one that names it (id, type,
+// name, arguments "") and one with arguments only.
+std::string DeltaEvents(const ResponseHead& head, uint32_t choice, const ChoiceDelta& delta);
 std::string FinishChunk(const ResponseHead& head, uint32_t choice, FinishReason reason);
 std::string UsageChunk(const ResponseHead& head, const Usage& usage);
+
+// [{"index","id","type","function":{"name","arguments"}}, ...]: fragments (members only where they are new), or with `whole` the calls of a
+// message, which have no index.
+std::string ToolCallsJson(const std::vector<ToolCallDelta>& calls, bool whole);
 
 // {"content":[...],"refusal":null} or {"tokens":[...],...}, for gRPC.
 std::string LogprobsJson(const ResponseHead& head, const std::vector<TokenInfo>& logprobs);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -25,6 +26,7 @@ struct Turn {
   std::string text;
   std::string finish;
   std::string error;
+  bool thinking = false;   // a thought is being shown
 };
 
 class ChatSession {
@@ -154,6 +156,7 @@ class ChatSession {
       Fail(fmt::format("HTTP {}: {}", reply->status, message != nullptr && message->is_string() ? message->AsString() : reply->body));
       return true;
     }
+    EndThought(&turn);
     failed_ = !turn.error.empty();
     if (failed_) Fail(turn.error);
     fmt::print("\n");
@@ -193,10 +196,39 @@ class ChatSession {
     const JsonValue& choice = choices->AsArray()[0];
     if (const JsonValue* finish = choice.Find("finish_reason"); finish != nullptr && finish->is_string()) turn->finish = finish->AsString();
     const JsonValue* delta = choice.Find("delta");
-    const JsonValue* content = delta != nullptr ? delta->Find("content") : nullptr;
-    if (content == nullptr || !content->is_string()) return;
+    if (delta == nullptr) return;
+    ShowThought(delta->Find("reasoning_content"), turn);
+    ShowCalls(delta->Find("tool_calls"), turn);
+    const JsonValue* content = delta->Find("content");
+    if (content == nullptr || !content->is_string() || content->AsString().empty()) return;
+    EndThought(turn);
     turn->text += content->AsString();
     fmt::print("{}", tty_ ? ForTerminal(content->AsString()) : content->AsString());
+    std::fflush(stdout);
+  }
+
+  // Thoughts are dim on a terminal; whoever reads the output by program gets the answer alone.
+  void ShowThought(const JsonValue* thought, Turn* turn) const {
+    if (!tty_ || thought == nullptr || !thought->is_string()) return;
+    fmt::print("{}{}", std::exchange(turn->thinking, true) ? "" : "\x1b[2m", ForTerminal(thought->AsString()));
+    std::fflush(stdout);
+  }
+
+  void EndThought(Turn* turn) const {
+    if (std::exchange(turn->thinking, false)) fmt::print("\x1b[0m\n");
+  }
+
+  void ShowCalls(const JsonValue* calls, Turn* turn) const {
+    if (calls == nullptr || !calls->is_array()) return;
+    EndThought(turn);
+    for (const JsonValue& call : calls->AsArray()) {
+      const JsonValue* function = call.Find("function");
+      if (function == nullptr) continue;
+      const JsonValue* name = function->Find("name");
+      const JsonValue* arguments = function->Find("arguments");
+      if (name != nullptr && name->is_string()) fmt::print("\n[calls {}] ", ForTerminal(name->AsString()));
+      if (arguments != nullptr && arguments->is_string()) fmt::print("{}", tty_ ? ForTerminal(arguments->AsString()) : arguments->AsString());
+    }
     std::fflush(stdout);
   }
 

@@ -45,6 +45,8 @@ void AddServe(CLI::App& app, ServeOptions& o, int* status) {
   Forward(serve, f, "admin-port", "Port of the listener for admin routes and metrics");
   Forward(serve, f, "grpc-address", "host:port of chat.proto, grpc.health.v1 and reflection (default: off)");
   Forward(serve, f, "max-body-bytes", "Largest request body");
+  Forward(serve, f, "tool-call-parser", "How the model writes tool calls: auto, none or a format's name (default: auto, from its chat template)");
+  Forward(serve, f, "reasoning-parser", "How it writes thoughts, likewise");
   auto* s = &o.supervisor_flags;
   Forward(serve, s, "listen", "host:port of engine.proto and admin.proto beside the unix socket (default: off)");
   Forward(serve, s, "tp", "Tensor-parallel ranks");

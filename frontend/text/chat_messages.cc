@@ -1,6 +1,7 @@
 #include "frontend/text/chat_messages.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "proto/base/status_wire.h"
 
@@ -47,7 +48,22 @@ JsonValue ConvertArguments(const JsonValue& arguments, bool as_object) {
   return parsed.ok() && parsed->is_object() ? *std::move(parsed) : arguments;
 }
 
-absl::StatusOr<JsonValue> ConvertToolCalls(const JsonValue& calls, const std::string& path, const MessageForm& form) {
+// Nine letters and digits, the same for the same id.
+JsonValue ShortId(const JsonValue& id) {
+  if (!id.is_string()) return id;
+  const std::string& text = id.AsString();
+  const auto plain = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  if (text.size() == 9 && std::all_of(text.begin(), text.end(), plain)) return id;
+  uint64_t hash = 0xCBF29CE484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  std::string out;
+  for (int i = 0; i < 9; ++i, hash /= 62) {
+    out.push_back("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[hash % 62]);
+  }
+  return JsonValue(std::move(out));
+}
+
+absl::StatusOr<JsonValue> ConvertToolCalls(const JsonValue& calls, const std::string& path, const ChatTemplate::Needs& needs, const MessageForm& form) {
   if (!calls.is_array()) return Invalid(path, "must be an array");
   JsonValue::Array out;
   for (size_t i = 0; i < calls.AsArray().size(); ++i) {
@@ -62,7 +78,9 @@ absl::StatusOr<JsonValue> ConvertToolCalls(const JsonValue& calls, const std::st
     if (!function->is_object()) return Invalid(at + ".function", "must be an object");
     const JsonValue* arguments = function->Find("arguments");
     JsonValue converted = WithMember(*function, "arguments", ConvertArguments(arguments != nullptr ? *arguments : JsonValue(), form.object_arguments));
-    out.push_back(WithMember(call, "function", std::move(converted)));
+    JsonValue whole = WithMember(call, "function", std::move(converted));
+    const JsonValue* id = whole.Find("id");
+    out.push_back(needs.short_call_ids && id != nullptr ? WithMember(whole, "id", ShortId(*id)) : std::move(whole));
   }
   return JsonValue(std::move(out));
 }
@@ -83,8 +101,10 @@ absl::StatusOr<JsonValue> ConvertMessage(const JsonValue& message, const std::st
       out.emplace_back(key, std::move(joined));
     } else if (key == "tool_calls") {
       if (value.is_null() || (value.is_array() && value.AsArray().empty())) continue;
-      HF_ASSIGN_OR_RETURN(JsonValue calls, ConvertToolCalls(value, at, form));
+      HF_ASSIGN_OR_RETURN(JsonValue calls, ConvertToolCalls(value, at, needs, form));
       out.emplace_back(key, std::move(calls));
+    } else if (key == "tool_call_id" && needs.short_call_ids) {
+      out.emplace_back(key, ShortId(value));
     } else {
       out.emplace_back(key, value);
     }

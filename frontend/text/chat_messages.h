@@ -18,6 +18,7 @@ struct MessageForm {
 
 // Checks and converts: roles are strings; tool_calls [] and null are dropped; null content becomes "" or is dropped; arguments become
 // objects (or text); text parts are joined with newlines unless the template takes parts; developer becomes system unless it is known;
+// call ids become nine letters and digits where the template insists on them (the same for the same id);
 // tool results are folded into the assistant's message where the template needs that. kInvalidArgument names the path.
 absl::StatusOr<JsonValue> ConvertMessages(const JsonValue& messages, const ChatTemplate::Needs& needs, const MessageForm& form);
 

@@ -18,12 +18,14 @@ constexpr std::string_view kProbeText = "hf_probe_text";
 
 JsonValue Message(const char* role, JsonValue content) { return JsonValue(Object{{"role", JsonValue(role)}, {"content", std::move(content)}}); }
 
-JsonValue ProbeConversation(JsonValue arguments) {
+// Mistral's templates insist on ids of nine letters and digits.
+constexpr const char* kShortId = "call00001";
+
+JsonValue ProbeConversation(JsonValue arguments, const char* id = kShortId) {
   JsonValue function(Object{{"name", JsonValue("probe")}, {"arguments", std::move(arguments)}});
-  // Mistral's templates insist on ids of nine letters and digits.
-  JsonValue call(Object{{"id", JsonValue("call00001")}, {"type", JsonValue("function")}, {"function", std::move(function)}});
+  JsonValue call(Object{{"id", JsonValue(id)}, {"type", JsonValue("function")}, {"function", std::move(function)}});
   JsonValue assistant = WithMember(Message("assistant", JsonValue("")), "tool_calls", JsonValue(Array{std::move(call)}));
-  JsonValue result = WithMember(Message("tool", JsonValue("1")), "tool_call_id", JsonValue("call00001"));
+  JsonValue result = WithMember(Message("tool", JsonValue("1")), "tool_call_id", JsonValue(id));
   return JsonValue(Array{Message("user", JsonValue("hello")), std::move(assistant), std::move(result)});
 }
 
@@ -110,6 +112,10 @@ void ChatTemplate::Probe(std::string_view source) {
   const auto as_text = text_of(ProbeConversation(JsonValue(json)));
   const bool object_works = as_object && Has(*as_object, kProbeKey) && Has(*as_object, kProbeValue) && !Has(*as_object, "{'" + key + "'");
   needs_.object_arguments = object_works || !(as_text && Has(*as_text, json));
+  if (as_object || as_text) {
+    const JsonValue arguments = as_object ? JsonValue(Object{{key, JsonValue(value)}}) : JsonValue(json);
+    needs_.short_call_ids = !text_of(ProbeConversation(arguments, "call_00000000000000000001"));
+  }
   const auto parts = text_of(JsonValue(Array{Message("user", JsonValue(Array{JsonValue(
       Object{{"type", JsonValue("text")}, {"text", JsonValue(std::string(kProbeText))}})}))}));
   needs_.text_parts = parts && Has(*parts, kProbeText) && !Has(*parts, "'text'") && !Has(*parts, "\"text\"");

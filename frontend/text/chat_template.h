@@ -60,6 +60,7 @@ class ChatTemplate {
     bool gemma4 = false;            // writes gemma-4's wire format
     bool fold_tool_results = false; // gemma-4's older template: results belong into the assistant's message
     bool tools = false;             // mentions tools at all
+    bool short_call_ids = false;    // takes only call ids of nine letters and digits (Mistral's)
     bool undefined_tools = false;   // cannot take `tools` as none: leave it undefined
   };
   const Needs& needs() const { return needs_; }

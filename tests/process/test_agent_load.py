@@ -15,8 +15,8 @@ from harness import Server, model_file
 LOAD = harness.SOURCE / "tests" / "support" / "agent_load.py"
 
 
-def agent_load(server, *flags, timeout=300):
-    r = subprocess.run([sys.executable, str(LOAD), "--base", server.url, "--tool-choice", "none", "--verify-solo", *map(str, flags)],
+def agent_load(server, *flags, timeout=300, tool_choice="none"):
+    r = subprocess.run([sys.executable, str(LOAD), "--base", server.url, "--tool-choice", tool_choice, "--verify-solo", *map(str, flags)],
                        capture_output=True, text=True, timeout=timeout)
     assert r.returncode == 0, r.stdout + r.stderr
     return json.loads(r.stdout.splitlines()[-1])
@@ -60,6 +60,47 @@ def test_window_pool_at_its_floor(page_size, kv):
         assert pool["capacity"] - pool["floor"] <= 1 + 16 // page_size
         agent_load(s, "--conversations", 6, "--rounds", 1, "--system-words", 500, "--max-tokens", 40)
         clean(s)
+
+
+GEMMA = ("--tool-call-parser", "gemma4", "--reasoning-parser", "gemma4")
+
+
+def test_real_calls_under_load_are_valid_and_equal_a_solo_run():
+    """The report's load with calls that must be valid, on random weights: agent_load.py checks names, arguments and finish reasons."""
+    model = model_file("random-gemma4", "--context", 16384)
+    with Server(model, *GEMMA, "--max-running-requests", 4, "--num-tokens", 65536, "--swa-full-tokens-ratio", "0.2", "--max-prefill-length", 512) as s:
+        r = agent_load(s, "--conversations", 4, "--rounds", 1, "--turns", 3, "--system-words", 800, "--max-tokens", 64, tool_choice="required")
+        assert r["failures"] == 0 and r["differ"] == 0 and r["tool_calls"] >= 4, r
+        clean(s)
+
+
+def test_real_calls_while_workers_are_killed():
+    """The same, with a worker killed every few seconds: every stream goes on, every answer equals the undisturbed solo run's."""
+    model = model_file("random-gemma4", "--context", 16384)
+    with Server(model, *GEMMA, "--max-running-requests", 4, "--num-tokens", 65536, "--swa-full-tokens-ratio", "0.2", "--max-prefill-length", 512) as s:
+        stop = threading.Event()
+        killed = []
+
+        def killer():
+            while not stop.wait(4):
+                try:
+                    pid = s.pids("holdfast-worker")[0]
+                    harness.os.kill(pid, harness.signal.SIGKILL)
+                    killed.append(pid)
+                except (IndexError, ProcessLookupError):
+                    pass
+
+        t = threading.Thread(target=killer)
+        t.start()
+        try:
+            r = agent_load(s, "--conversations", 4, "--rounds", 1, "--turns", 3, "--system-words", 800, "--max-tokens", 64, "--health", "/livez",
+                           tool_choice="required", timeout=600)
+        finally:
+            stop.set()
+            t.join()
+        assert r["failures"] == 0 and r["differ"] == 0, r
+        assert killed and int(s.status()["health"]["restarts"]) >= 1
+        assert not s.idle(timeout=30)["findings"]
 
 
 def test_cancels_in_the_middle_leave_nothing_behind():

@@ -125,8 +125,8 @@ def test_models_and_health_routes(server):
     ({"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}, "max_tokens"),
     ({"messages": [{"role": "user", "content": "x"}], "n": 1000000}, "n"),
     ({"messages": [{"role": "user", "content": "x"}], "logit_bias": {"99999999": 1}}, "logit_bias"),
-    ({"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_object"}}, "response_format"),
-    ({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    ({"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "xml"}}, "response_format"),
+    ({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "web_search"}]}, "tools[0].type"),
 ])
 def test_bad_requests_are_400_in_openai_shape(server, body, param):
     r = server.post("/v1/chat/completions", body)

@@ -174,5 +174,56 @@ TEST_CASE("a gRPC address that is taken is an error, not a second listener") {
   CHECK(second.status().code() == absl::StatusCode::kUnavailable);
 }
 
+TEST_CASE("gRPC carries tools, calls and thoughts as JSON of HTTP's shape") {
+  FakeEngine engine(ToolCard(), [](const proto::GenerateRequest&) {
+    return ToolAnswer("<think>hm</think>Now: <tool_call>\n{\"name\": \"now\", \"arguments\": {\"tz\": 1}}\n</tool_call>");
+  });
+  Rig rig(&engine);
+  Service service(&rig);
+  proto::ChatRequest request = Request();
+  request.set_tools_json(R"([{"type":"function","function":{"name":"now"}}])");
+  request.set_parallel_tool_calls(true);
+  WhileLooping(&rig, [&] {
+    grpc::ClientContext context;
+    proto::ChatReply reply;
+    REQUIRE(service.stub->Complete(&context, request, &reply).ok());
+    const auto calls = text::ParseJson(reply.choices(0).message().tool_calls_json());
+    REQUIRE(calls.ok());
+    CHECK(calls->AsArray()[0].Find("function")->Find("name")->AsString() == "now");
+    CHECK(text::ParseJson(calls->AsArray()[0].Find("function")->Find("arguments")->AsString())->Dump() == R"({"tz":1})");
+    CHECK(reply.choices(0).message().reasoning_content() == "hm");
+    CHECK(reply.choices(0).finish_reason() == "tool_calls");
+    CHECK(reply.usage().reasoning_tokens() >= 2);
+  });
+  WhileLooping(&rig, [&] {
+    grpc::ClientContext context;
+    const auto reader = service.stub->Stream(&context, request);
+    std::string reasoning, name, arguments;
+    for (proto::ChatChunk chunk; reader->Read(&chunk);) {
+      reasoning += chunk.reasoning_content();
+      if (chunk.tool_calls_json().empty()) continue;
+      const auto calls = text::ParseJson(chunk.tool_calls_json());
+      REQUIRE(calls.ok());
+      for (const auto& call : calls->AsArray()) {
+        const text::JsonValue& function = *call.Find("function");
+        if (function.Find("name")) name += function.Find("name")->AsString();
+        if (function.Find("arguments")) arguments += function.Find("arguments")->AsString();
+      }
+    }
+    CHECK(reader->Finish().ok());
+    CHECK(reasoning == "hm");
+    CHECK(name == "now");
+    CHECK(text::ParseJson(arguments)->Dump() == R"({"tz":1})");
+  });
+  request.set_tool_choice_json("required");  // no JSON: a word needs its quotes
+  WhileLooping(&rig, [&] {
+    grpc::ClientContext context;
+    proto::ChatReply reply;
+    const grpc::Status status = service.stub->Complete(&context, request, &reply);
+    CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+    CHECK(status.error_message().find("tool_choice_json") != std::string::npos);
+  });
+}
+
 }  // namespace
 }  // namespace holdfast::testing

@@ -102,7 +102,9 @@ TEST_CASE("A-79 echo, logprobs, max_tokens, suffix, best_of, n") {
     CHECK(Bad(with("\"n\":" + std::string(bad))).param == "n");
   }
   CHECK(Good(with(R"("stream":true,"stream_options":{"include_usage":true},"stop":["x"],"seed":1,"temperature":0)")).include_usage);
-  CHECK(Bad(with(R"("response_format":{"type":"json_object"})")).param == "response_format");
+  CHECK(Good(with(R"("response_format":{"type":"json_object"})")).response_format.kind == grammar::ResponseFormat::Kind::kJsonObject);
+  CHECK(Good(with(R"("guided_regex":"[ab]+")")).response_format.pattern == "[ab]+");
+  CHECK(Bad(with(R"("response_format":{"type":"xml"})")).param == "response_format");
 }
 
 TEST_CASE("A.0 an error has all four keys, null where empty, and parses") {

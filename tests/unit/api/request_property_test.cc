@@ -17,11 +17,12 @@ using text::JsonValue;
 const char* const kKeys[] = {
     "messages", "model", "stop", "n", "best_of", "seed", "stream", "stream_options", "include_usage", "temperature", "top_p", "top_k", "min_p",
     "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs", "max_tokens", "max_completion_tokens",
-    "tools", "tool_choice", "functions", "function_call", "response_format", "chat_template_kwargs", "enable_thinking", "reasoning_effort",
+    "tools", "tool_choice", "allowed_tools", "mode", "parallel_tool_calls", "strict", "parameters", "description", "functions", "function_call", "response_format", "json_schema", "schema",
+    "pattern", "guided_json", "guided_regex", "guided_choice", "structured_outputs", "reasoning_format", "chat_template_kwargs", "enable_thinking", "reasoning_effort",
     "continue_final_message", "add_generation_prompt", "prompt", "echo", "suffix", "ignore_eos", "cache_prompt", "cache_salt", "role", "content",
     "type", "text", "tool_calls", "function", "name", "arguments", "id", "reasoning", "refusal", "5", "unknown"};
 const char* const kStrings[] = {"", "user", "assistant", "system", "tool", "developer", "text", "image_url", "function", "none", "auto", "required",
-                                "json_object", "{}", "{\"a\":1}", "{", "hi", "\xC3\xA9"};
+                                "json_object", "json_schema", "regex", "allowed_tools", "{}", "{\"a\":1}", "{", "hi", "\xC3\xA9"};
 
 // Any JSON, made of the words the parser knows so that it gets past the first check.
 JsonValue Draw(int depth) {
@@ -67,8 +68,9 @@ void CheckPromises(const ParsedRequest& parsed, const RequestContext& context) {
   for (const auto& [id, bias] : r.sampling.logit_bias) RC_ASSERT(id < context.vocab_size && bias >= -100 && bias <= 100);
   RC_ASSERT(!r.include_usage || r.stream);
   RC_ASSERT(!(r.continue_final_message && r.add_generation_prompt));
-  RC_ASSERT(r.tools.empty());
-  RC_ASSERT(r.template_tools.is_null());
+  RC_ASSERT(r.tools.size() == r.tool_paths.size());
+  RC_ASSERT(r.policy.mode != tools::Mode::kRequired || !r.tools.empty());
+  RC_ASSERT(r.template_tools.is_null() || r.template_tools.AsArray().size() == r.tools.size());
   if (r.route == Route::kCompletions) {
     RC_ASSERT(!r.prompts.empty());
     for (const auto& p : r.prompts) {

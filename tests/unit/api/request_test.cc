@@ -169,34 +169,6 @@ TEST_CASE("A-10 a last assistant message starts a new turn unless it is to be co
   CHECK(Bad(With(R"("continue_final_message":true)")).param == "continue_final_message");
 }
 
-TEST_CASE("A-11 ... A-19 tools are refused by name until they are built, their harmless forms are not") {
-  for (const char* fine : {R"("tools":[])", R"("tools":null)", R"("tools":[],"tool_choice":"auto")", R"("tools":null,"tool_choice":"none")",
-                           R"("tool_choice":null)", R"("parallel_tool_calls":false)", R"("functions":null)", R"("functions":[])",
-                           R"("function_call":"none")", R"("function_call":"auto")"}) {
-    CHECK(Good(With(fine)).tools.empty());
-    CHECK(Good(With(fine)).template_tools.is_null());
-  }
-  const std::string tool = R"({"type":"function","function":{"name":"f"}})";
-  std::string many = tool;
-  for (int i = 0; i < 200; ++i) many += "," + tool;
-  for (const std::string& tools : {tool, many, std::string("{}"), std::string("5")}) {
-    const ApiError e = Bad(With("\"tools\":[" + tools + "]"));
-    CHECK(e.param == "tools");
-    CHECK(e.code == "unsupported_parameter");
-    CHECK(e.message.find("not yet supported") != std::string::npos);
-  }
-  const struct { const char* member; const char* param; } rows[] = {
-      {R"("tools":{})", "tools"}, {R"("tools":"x")", "tools"},
-      {R"("tool_choice":"required")", "tool_choice"}, {R"("tools":[],"tool_choice":"required")", "tool_choice"},
-      {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice"},
-      {R"("tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]})", "tool_choice"},
-      {R"("tool_choice":"sometimes")", "tool_choice"}, {R"("tool_choice":5)", "tool_choice"},
-      {R"("parallel_tool_calls":"no")", "parallel_tool_calls"},
-      {R"("functions":[{"name":"f"}])", "functions"}, {R"("function_call":{"name":"f"})", "function_call"},
-  };
-  for (const auto& row : rows) CHECK(Bad(With(row.member)).param == row.param);
-}
-
 TEST_CASE("A-20 B040 stop") {
   const auto stop = [](const std::string& json) { return Good(With("\"stop\":" + json)).stop; };
   using Strings = std::vector<std::string>;
@@ -315,20 +287,6 @@ TEST_CASE("A-26 B131 logit_bias") {
   large.vocab_size = 0;
   CHECK(Bad(With("\"logit_bias\":{" + many + "}"), large).param == "logit_bias");
   CHECK(Good(With(R"("logit_bias":{"4294967295":1})"), large).sampling.logit_bias[0].first == 4294967295u);
-}
-
-TEST_CASE("A-27 response_format is never ignored") {
-  Good(With(R"("response_format":null)"));
-  Good(With(R"("response_format":{"type":"text"})"));
-  for (const char* body : {R"({"type":"json_object"})", R"({"type":"json_object","schema":{}})",
-                           R"({"type":"json_schema","json_schema":{"name":"x","schema":{},"strict":true}})"}) {
-    const ApiError e = Bad(With("\"response_format\":" + std::string(body)));
-    CHECK(e.param == "response_format");
-    CHECK(e.message.find("not yet supported") != std::string::npos);
-  }
-  for (const char* body : {R"({"type":"xml"})", "{}", R"({"type":5})", "\"json\"", "[]", "true"}) {
-    CHECK(Bad(With("\"response_format\":" + std::string(body))).param == "response_format");
-  }
 }
 
 TEST_CASE("A-28 A-30 streaming options and wrong types") {

@@ -52,7 +52,7 @@ TEST_CASE("a chat body has every member that SDKs require") {
 TEST_CASE("a stream chunk is one line whatever the text, and never has a member named error") {
   ChoiceDelta delta;
   delta.text = "data: [DONE]\n\n\r\n{\"error\":1}";
-  const std::string event = SseEvent(DeltaChunk(Head(Route::kChat), 0, delta));
+  const std::string event = DeltaEvents(Head(Route::kChat), 0, delta);
   CHECK(event.rfind("data: ", 0) == 0);
   CHECK(event.find('\n') == event.size() - 2);
   CHECK(event.find('\r') == std::string::npos);

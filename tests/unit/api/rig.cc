@@ -121,10 +121,66 @@ std::string FakeExchange::Finish(uint32_t choice) const {
   return out;
 }
 
+std::string FakeExchange::Reasoning(uint32_t choice) const {
+  std::string out;
+  for (const text::JsonValue& object : Objects()) {
+    const text::JsonValue* choices = object.Find("choices");
+    for (size_t i = 0; choices && i < choices->AsArray().size(); ++i) {
+      const text::JsonValue& one = choices->AsArray()[i];
+      if (one.Find("index")->AsInt() != choice) continue;
+      const text::JsonValue* holder = one.Find("delta") ? one.Find("delta") : one.Find("message");
+      const text::JsonValue* reasoning = holder ? holder->Find("reasoning_content") : nullptr;
+      if (reasoning) out += reasoning->AsString();
+    }
+  }
+  return out;
+}
+
+std::vector<FakeExchange::Call> FakeExchange::Calls(uint32_t choice) const {
+  std::vector<Call> out;
+  for (const text::JsonValue& object : Objects()) {
+    const text::JsonValue* choices = object.Find("choices");
+    for (size_t i = 0; choices && i < choices->AsArray().size(); ++i) {
+      const text::JsonValue& one = choices->AsArray()[i];
+      if (one.Find("index")->AsInt() != choice) continue;
+      const text::JsonValue* holder = one.Find("delta") ? one.Find("delta") : one.Find("message");
+      const text::JsonValue* calls = holder ? holder->Find("tool_calls") : nullptr;
+      if (!calls) continue;
+      CHECK_FALSE(calls->AsArray().empty());
+      for (const text::JsonValue& call : calls->AsArray()) {
+        const text::JsonValue* function = call.Find("function");
+        REQUIRE(function);
+        REQUIRE(function->Find("arguments"));
+        const std::string& arguments = function->Find("arguments")->AsString();
+        if (!streamed) {
+          CHECK(call.Find("index") == nullptr);
+          CHECK(call.Find("type")->AsString() == "function");
+          out.push_back({call.Find("id")->AsString(), function->Find("name")->AsString(), arguments});
+          continue;
+        }
+        const auto index = static_cast<size_t>(call.Find("index")->AsInt());
+        if (index == out.size()) {  // the first delta names it and has no arguments yet
+          CHECK(call.Find("type")->AsString() == "function");
+          CHECK(arguments.empty());
+          out.push_back({call.Find("id")->AsString(), function->Find("name")->AsString(), ""});
+          continue;
+        }
+        REQUIRE(index + 1 == out.size());
+        CHECK(call.Find("id") == nullptr);
+        CHECK(call.Find("type") == nullptr);
+        CHECK(function->Find("name") == nullptr);
+        CHECK_FALSE(arguments.empty());
+        out.back().arguments += arguments;
+      }
+    }
+  }
+  return out;
+}
+
 Rig::Rig(FakeEngine* engine, RigOptions options)
     : registry(std::make_unique<prometheus::Registry>()), metrics(std::make_unique<api::FrontendMetrics>(*registry)), loop(api::MakeLoop(io)) {
   pool = std::make_unique<api::TextPool>(2, 64);
-  state = std::make_unique<api::EngineState>(*loop, *pool);
+  state = std::make_unique<api::EngineState>(*loop, *pool, options.parsers);
   api::ChannelOptions channel;
   channel.target = options.target.empty() ? engine->target() : options.target;
   client = api::ConnectEngine(*loop, channel, [](bool) {});
@@ -210,6 +266,36 @@ proto::ModelCard TestCard() {
       "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
       "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}");
   return card;
+}
+
+proto::ModelCard ToolCard() {
+  proto::ModelCard card = TestCard();
+  card.mutable_chat_templates(0)->set_source(
+      "{% if tools %}{{ '<|im_start|>system\n<tools>' }}{% for t in tools %}{{ t | tojson }}{% endfor %}{{ '</tools><|im_end|>\n' }}{% endif %}"
+      "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
+      "{% if m['reasoning_content'] %}{{ '<think>' + m['reasoning_content'] + '</think>' }}{% endif %}{{ m['content'] }}"
+      "{% if m['tool_calls'] %}{% for c in m['tool_calls'] %}{{ '<tool_call>' }}{{ c['function'] | tojson }}{{ '</tool_call>' }}{% endfor %}{% endif %}"
+      "{{ '<|im_end|>\n' }}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% if open_thought %}{{ '<think>\n' }}{% endif %}{% endif %}");
+  return card;
+}
+
+std::vector<uint32_t> ToolAnswer(std::string_view text) {
+  std::vector<uint32_t> ids;
+  const std::pair<std::string_view, uint32_t> markers[] = {{"<tool_call>", EndOfTurn() + 1}, {"</tool_call>", EndOfTurn() + 2}};
+  while (!text.empty()) {
+    size_t size = 1;
+    uint32_t id = static_cast<unsigned char>(text[0]);
+    for (const auto& [marker, token] : markers) {
+      if (text.substr(0, marker.size()) != marker) continue;
+      size = marker.size();
+      id = token;
+    }
+    ids.push_back(id);
+    text.remove_prefix(size);
+  }
+  ids.push_back(EndOfTurn());
+  return ids;
 }
 
 uint32_t EndOfTurn() {

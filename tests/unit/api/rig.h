@@ -51,6 +51,12 @@ class FakeExchange final : public http::Exchange {
   // Concatenated content (chat) or text (completions) of a choice, streamed or not.
   std::string Text(uint32_t choice = 0) const;
   std::string Finish(uint32_t choice = 0) const;
+  std::string Reasoning(uint32_t choice = 0) const;
+  // The calls of a choice, streamed (fragments joined, their order and shape checked) or not.
+  struct Call {
+    std::string id, name, arguments;
+  };
+  std::vector<Call> Calls(uint32_t choice = 0) const;
 
   int status = 0;
   bool streamed = false, ended = false, aborted = false;
@@ -71,6 +77,7 @@ struct RigOptions {
   api::Listener listener;
   bool wait_ready = true;
   std::string target;                                 // another engine, or none
+  api::ParserNames parsers;
 };
 
 class Rig final {
@@ -110,6 +117,10 @@ class Rig final {
 
 // The card the tests serve: TinyBpeCard with a ChatML template.
 proto::ModelCard TestCard();
+// TestCard with a template that shows tools, calls and thoughts, as hermes and <think> write them.
+proto::ModelCard ToolCard();
+// Ids of the text, one a byte, with the token for <tool_call> and </tool_call>, and then the end of turn.
+std::vector<uint32_t> ToolAnswer(std::string_view text);
 // Ids of the text, one a byte, and then the end of turn.
 std::vector<uint32_t> Answer(std::string_view text);
 uint32_t EndOfTurn();
