@@ -241,8 +241,13 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     const uint32_t cached = std::min(admitted.cached_tokens(), static_cast<uint32_t>(prompt.prompt.tokens.size()));
     // The choices of a prompt share it: whichever came first found the least, and that is what the cache had before the request.
     prompt.cached = prompt.admitted ? std::min(prompt.cached, cached) : cached;
-    prompt.admitted = true;
+    const bool first = !std::exchange(prompt.admitted, true);
     if (choice.n == 0) metrics_.PromptTokens(prompt.prompt.tokens.size() - cached, cached);
+    if (!first || prompts_.size() != 1) return;
+    Usage usage;
+    usage.prompt_tokens = prompt.prompt.tokens.size();
+    usage.cached_tokens = cached;
+    sink_->OnPrompt(usage);
   }
 
   // The prompt as the beginning of the text.

@@ -80,6 +80,8 @@ struct Usage {
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;
+  // The engine has taken the prompt: prompt_tokens and cached_tokens are known. Once, before the first delta; with several prompts not at all.
+  virtual void OnPrompt(const Usage& /*usage*/) {}
   virtual void OnDelta(uint32_t choice, ChoiceDelta delta) = 0;
   virtual void OnFinish(uint32_t choice, const ChoiceEnd& end) = 0;
   virtual void OnDone(const Usage& usage) = 0;

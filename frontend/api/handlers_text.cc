@@ -136,23 +136,23 @@ Result DetokenizeBody(const std::string& body, const ModelView& view) {
 
 }  // namespace
 
-void Api::OnPool(const Exchange& exchange, std::function<Result()> work) {
+void Api::OnPool(const Exchange& exchange, std::function<Result()> work, RefusalWriter refuse) {
   // The exchange travels to the pool and back: the last reference must not be dropped on a thread of the pool.
-  auto run = [exchange, work = std::move(work), loop = &context_.loop]() mutable {
+  auto run = [exchange, refuse, work = std::move(work), loop = &context_.loop]() mutable {
     auto result = std::make_shared<Result>(work());
-    loop->Post([exchange = std::move(exchange), result] {
-      if (auto* error = std::get_if<ApiError>(result.get())) exchange->Send(ErrorResponse(*error));
+    loop->Post([exchange = std::move(exchange), refuse = std::move(refuse), result] {
+      if (auto* error = std::get_if<ApiError>(result.get())) exchange->Send(refuse(*error, exchange->request()));
       else exchange->Send(std::get<http::Response>(std::move(*result)));
     });
   };
-  if (!context_.pool.Run(std::move(run))) exchange->Send(ErrorResponse(Overloaded("Too many texts wait to be tokenised", 1)));
+  if (!context_.pool.Run(std::move(run))) exchange->Send(refuse(Overloaded("Too many texts wait to be tokenised", 1), exchange->request()));
 }
 
-std::shared_ptr<const ModelView> Api::ModelOr503(const Exchange& exchange) const {
+std::shared_ptr<const ModelView> Api::ModelOr503(const Exchange& exchange, const RefusalWriter& refuse) const {
   auto model = context_.state.model();
   if (!model) {
     const EngineState& state = context_.state;
-    exchange->Send(ErrorResponse(NotReady(state.state(), state.reason(), state.lease().retry_after_seconds(context_.loop.Now()))));
+    exchange->Send(refuse(NotReady(state.state(), state.reason(), state.lease().retry_after_seconds(context_.loop.Now())), exchange->request()));
   }
   return model;
 }

@@ -1,7 +1,11 @@
 #include "frontend/api/health.h"
 
+#include <cmath>
+#include <optional>
+
 #include "frontend/api/error.h"
 #include "frontend/api/json_out.h"
+#include "frontend/model_view.h"
 
 namespace holdfast::api {
 namespace {
@@ -141,7 +145,7 @@ std::string CacheStatusBody(const proto::StatusReply& status) {
   return out.Take();
 }
 
-std::string RequestsBody(const proto::ListRequestsReply& reply) {
+std::string RequestsBody(const proto::ListRequestsReply& reply, const std::string& entries) {
   JsonOut out;
   out.Begin('{').Member("object", "list").Key("data").Begin('[');
   for (const proto::RequestInfo& request : reply.requests()) {
@@ -154,7 +158,62 @@ std::string RequestsBody(const proto::ListRequestsReply& reply) {
         .Member("age_ms", request.age_ms())
         .End('}');
   }
-  out.End(']').End('}');
+  out.End(']').Raw(entries).End('}');
+  return out.Take();
+}
+
+namespace {
+
+void PoolPages(const proto::PoolStatus* pool, uint32_t page_size, JsonOut* out) {
+  if (!pool) {
+    out->Null();
+    return;
+  }
+  out->Begin('{').Member("used_pages", pool->held()).Member("total_pages", pool->capacity()).Member("page_size", page_size).End('}');
+}
+
+void NumberOrNull(std::string_view key, const std::optional<double>& value, JsonOut* out) {
+  out->Key(key);
+  if (value) out->Value(std::round(*value * 10) / 10);
+  else out->Null();
+}
+
+}  // namespace
+
+std::string StatsBody(const proto::StatusReply& status, const StatsContext& context) {
+  const proto::HealthStatement& health = status.health();
+  const uint32_t page = health.limits().page_size();
+  const proto::PoolStatus *full = nullptr, *window = nullptr;
+  uint64_t bytes = status.weight_bytes();
+  for (const proto::PoolStatus& pool : status.pools()) {
+    (pool.window() == 0 ? full : window) = &pool;
+    bytes += pool.bytes_per_page() * pool.capacity();
+  }
+  JsonOut out;
+  out.Begin('{').Member("instance_id", health.instance()).Member("state", health.state());
+  out.Key("model").Begin('{').Member("id", context.model).Member("ctx", health.limits().max_seq_len()).Member("attn", window ? "hybrid_swa" : "mha");
+  out.Key("sampling").Begin('{');
+  if (context.view) {
+    const SamplingDefaults& defaults = context.view->sampling();
+    if (defaults.temperature) out.Member("temperature", *defaults.temperature);
+    if (defaults.top_k) out.Member("top_k", *defaults.top_k);
+    if (defaults.top_p) out.Member("top_p", *defaults.top_p);
+  }
+  out.End('}').End('}').Member("uptime_s", status.uptime_ms() / 1000).Key("kv");
+  PoolPages(full, page, &out);
+  out.Key("mamba").Null().Key("swa");
+  PoolPages(window, page, &out);
+  // Weights and pages; on a processor they are in main memory.
+  out.Member("vram_bytes", status.backend() == "cpu" ? 0 : bytes).Member("memory_bytes", bytes).Member("backend", status.backend());
+  out.Key("throughput").Begin('{');
+  NumberOrNull("decode_tps", context.rates.generated, &out);
+  NumberOrNull("prefill_tps", context.rates.prompt, &out);
+  out.End('}').Key("requests").Begin('{');
+  out.Member("active", context.totals.active).Member("completed", context.totals.completed);
+  NumberOrNull("p95_ms", context.totals.p95_ms, &out);
+  NumberOrNull("ttft_mean_ms", context.totals.ttft_mean_ms, &out);
+  out.Member("prompt_tokens_total", context.totals.prompt_tokens).Member("completion_tokens_total", context.totals.completion_tokens);
+  out.Member("running", health.running()).Member("waiting", health.waiting()).End('}').End('}');
   return out.Take();
 }
 

@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "frontend/api/metrics.h"
+#include "frontend/api/request_log.h"
 #include "frontend/engine_state.h"
 #include "proto/admin.pb.h"
 
@@ -14,7 +16,15 @@ std::string ReadyBody(const EngineState& state, const std::string& model, Instan
 std::string NotReadyBody(const EngineState& state, std::string_view name, const ApiError& error, Instant now);
 
 std::string CacheStatusBody(const proto::StatusReply& status);
-std::string RequestsBody(const proto::ListRequestsReply& reply);
+// `entries`: RequestEntries of the frontend's own log.
+std::string RequestsBody(const proto::ListRequestsReply& reply, const std::string& entries);
+struct StatsContext {
+  std::string model;
+  const ModelView* view = nullptr;     // null before the first card
+  RequestLog::Totals totals;
+  FrontendMetrics::Rates rates;
+};
+std::string StatsBody(const proto::StatusReply& status, const StatsContext& context);
 std::string IncidentsBody(const proto::ListIncidentsReply& reply);
 std::string QuarantineBody(const proto::ListQuarantineReply& reply);
 std::string ClearedBody(const proto::ClearQuarantineReply& reply);

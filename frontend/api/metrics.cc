@@ -8,6 +8,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <array>
+#include <mutex>
 #include <set>
 
 namespace holdfast::api {
@@ -96,7 +98,41 @@ struct FrontendMetrics::Families {
   prometheus::Counter& cached;
 };
 
-FrontendMetrics::FrontendMetrics(prometheus::Registry& registry) : registry_(registry), families_(std::make_unique<Families>(registry)) {}
+// Counts by the second, of the last few seconds.
+class FrontendMetrics::RateWindow final {
+ public:
+  void Add(uint64_t n) {
+    const int64_t now = Second();
+    const std::lock_guard lock(mutex_);
+    Bucket& bucket = buckets_[static_cast<size_t>(now) % buckets_.size()];
+    if (bucket.second != now) bucket = {now, 0};
+    bucket.count += n;
+  }
+  double PerSecond() const {
+    const int64_t now = Second();
+    const std::lock_guard lock(mutex_);
+    uint64_t sum = 0;
+    for (const Bucket& bucket : buckets_) {
+      if (bucket.second >= now - kSeconds && bucket.second < now) sum += bucket.count;
+    }
+    return static_cast<double>(sum) / kSeconds;
+  }
+
+ private:
+  static constexpr int64_t kSeconds = 5;
+  struct Bucket {
+    int64_t second = -kSeconds - 1;
+    uint64_t count = 0;
+  };
+  static int64_t Second() { return std::chrono::duration_cast<std::chrono::seconds>(Clock::Real().Now().time_since_epoch()).count(); }
+
+  mutable std::mutex mutex_;
+  std::array<Bucket, kSeconds + 1> buckets_;
+};
+
+FrontendMetrics::FrontendMetrics(prometheus::Registry& registry)
+    : registry_(registry), families_(std::make_unique<Families>(registry)), generated_rate_(std::make_unique<RateWindow>()),
+      prompt_rate_(std::make_unique<RateWindow>()) {}
 FrontendMetrics::~FrontendMetrics() = default;
 
 void FrontendMetrics::RequestStarted() { families_->active.Increment(); }
@@ -105,10 +141,15 @@ void FrontendMetrics::RequestEnded(std::string_view end) {
   families_->requests.Add({{"end", std::string(end)}}).Increment();
 }
 void FrontendMetrics::Resumed() { families_->resumes.Increment(); }
-void FrontendMetrics::GeneratedTokens(uint64_t n) { families_->generated.Increment(static_cast<double>(n)); }
+void FrontendMetrics::GeneratedTokens(uint64_t n) {
+  families_->generated.Increment(static_cast<double>(n));
+  generated_rate_->Add(n);
+}
+FrontendMetrics::Rates FrontendMetrics::TokenRates() const { return {generated_rate_->PerSecond(), prompt_rate_->PerSecond()}; }
 void FrontendMetrics::PromptTokens(uint64_t computed, uint64_t cached) {
   families_->computed.Increment(static_cast<double>(computed));
   families_->cached.Increment(static_cast<double>(cached));
+  prompt_rate_->Add(computed);
 }
 void FrontendMetrics::TimeToFirstToken(Duration d) { families_->ttft.Observe(Seconds(d)); }
 void FrontendMetrics::InterToken(Duration d) { families_->between.Observe(Seconds(d)); }

@@ -26,6 +26,11 @@ class FrontendMetrics final {
   void RequestEnded(std::string_view end);
   void Resumed();
   void GeneratedTokens(uint64_t n);
+  // Over the last five whole seconds.
+  struct Rates {
+    double generated = 0, prompt = 0;    // tokens a second; prompt: computed ones
+  };
+  Rates TokenRates() const;
   void PromptTokens(uint64_t computed, uint64_t cached);
   void TimeToFirstToken(Duration d);
   void InterToken(Duration d);
@@ -38,8 +43,10 @@ class FrontendMetrics final {
 
  private:
   struct Families;
+  class RateWindow;
   prometheus::Registry& registry_;
   std::unique_ptr<Families> families_;
+  std::unique_ptr<RateWindow> generated_rate_, prompt_rate_;
 };
 
 // The text of this process followed by the engine's, in format 0.0.4. A family that both have is taken from `own`, so HELP and TYPE come

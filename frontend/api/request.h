@@ -36,5 +36,12 @@ using ParsedRequest = std::variant<ValidRequest, ApiError>;
 // Parts of text in a message are joined by a newline. An assistant message at the end starts a new turn unless continue_final_message is true.
 ParsedRequest ParseChatRequest(const text::JsonValue& body, const RequestContext& context);
 ParsedRequest ParseCompletionsRequest(const text::JsonValue& body, const RequestContext& context);
+// OpenAI's Responses API, stateless. Instructions and system messages become the one system message that leads; calls, thoughts and texts of
+// one turn become one assistant message; types of items and tools that only their own server could serve are passed over.
+ParsedRequest ParseResponsesRequest(const text::JsonValue& body, const RequestContext& context);
+// Anthropic's Messages API. Words of the assistant's at the end are continued.
+ParsedRequest ParseMessagesRequest(const text::JsonValue& body, const RequestContext& context);
+// The same without max_tokens, for counting.
+ParsedRequest ParseCountTokensRequest(const text::JsonValue& body, const RequestContext& context);
 
 }  // namespace holdfast::api

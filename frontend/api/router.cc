@@ -50,6 +50,16 @@ bool IsJson(std::string_view content_type, std::string_view origin) {
   return value == "utf-8" || value == "utf8";
 }
 
+// What a page may send: the headers it asks for (SDKs send a dozen of their own, and which ones changes), when they are names of headers.
+std::string AllowedHeaders(std::string_view asked) {
+  constexpr std::string_view kUsual = "Authorization, Content-Type, X-Api-Key, X-Request-Id, Anthropic-Version, Anthropic-Beta";
+  const auto fine = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == ',' || c == ' ';
+  };
+  const bool usable = !asked.empty() && asked.size() <= 2048 && std::all_of(asked.begin(), asked.end(), fine);
+  return std::string(usable ? asked : kUsual);
+}
+
 // Forwards to the server's exchange, counts and logs the answer, adds the CORS header.
 class ObservedExchange final : public http::Exchange {
  public:
@@ -134,6 +144,7 @@ Router::Found Router::Find(const http::Request& request, Listener listener) cons
   const std::string_view method = request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
   for (const RouteEntry& entry : entries_) {
     if (!Serves(listener, entry.audience) || !PathMatches(entry, request.path)) continue;
+    found.any = &entry;
     found.allow.push_back(entry.method);
     if (entry.method == "GET") found.allow.push_back("HEAD");
     if (entry.method == method || (request.method == "OPTIONS" && !found.entry)) found.entry = &entry;
@@ -147,21 +158,21 @@ bool Router::Authorised(const http::Request& request) const {
   return KeyMatches(options_.keys, bearer.empty() ? request.HeaderValue("x-api-key") : bearer);
 }
 
-http::Response Router::Finish(const http::Request& request, std::string_view route, const ApiError& error) const {
+http::Response Router::Finish(const http::Request& request, std::string_view route, const ApiError& error, const RouteEntry* entry) const {
   metrics_->HttpRequest(route, error.status);
   LogInfo({{"request", request.request_id}, {"route", route}, {"status", error.status}}, "{} refused: {}", request.method.substr(0, 16),
           error.message);
-  http::Response response = ErrorResponse(error);
+  http::Response response = entry ? entry->refuse(error, request) : ErrorResponse(error);
   if (!options_.cors_origin.empty()) response.headers.push_back({"Access-Control-Allow-Origin", options_.cors_origin});
   return response;
 }
 
 http::HeaderGate Router::Gate(Listener listener) {
   return [this, listener](const http::Request& request) -> std::unique_ptr<http::Response> {
-    const auto refuse = [&](std::string_view route, const ApiError& error) {
-      return std::make_unique<http::Response>(Finish(request, route, error));
-    };
     const Found found = Find(request, listener);
+    const auto refuse = [&](std::string_view route, const ApiError& error) {
+      return std::make_unique<http::Response>(Finish(request, route, error, found.any));
+    };
     if (found.allow.empty()) {
       ApiError error;
       error.status = 404;
@@ -180,7 +191,7 @@ http::HeaderGate Router::Gate(Listener listener) {
       if (!options_.cors_origin.empty() && found.entry->audience != Audience::kAdmin) {
         response->headers.push_back({"Access-Control-Allow-Origin", options_.cors_origin});
         response->headers.push_back({"Access-Control-Allow-Methods", allow});
-        response->headers.push_back({"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Request-Id"});
+        response->headers.push_back({"Access-Control-Allow-Headers", AllowedHeaders(request.HeaderValue("access-control-request-headers"))});
         response->headers.push_back({"Access-Control-Max-Age", "600"});
       }
       metrics_->HttpRequest(found.entry->path, 204);
@@ -233,6 +244,8 @@ http::Handler Router::Dispatch(Listener listener) {
     found.entry->handler(std::make_shared<ObservedExchange>(std::move(exchange), *found.entry, metrics_, cors));
   };
 }
+
+http::Response PlainRefusal(const ApiError& error, const http::Request&) { return ErrorResponse(error); }
 
 bool KeyMatches(const std::vector<std::string>& keys, std::string_view given) {
   given = Trim(given);

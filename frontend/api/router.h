@@ -20,6 +20,11 @@ class FrontendMetrics;
 
 enum class Audience : uint8_t { kPublic, kAdmin, kEveryone };
 
+// An error in the dialect of a route.
+using RefusalWriter = std::function<http::Response(const ApiError& error, const http::Request& request)>;
+// OpenAI's.
+http::Response PlainRefusal(const ApiError& error, const http::Request& request);
+
 struct RouteEntry {
   std::string method;               // GET (HEAD comes with it) or POST
   std::string path;                 // exact, or ending in "/{id}": then the rest of the path, slashes included, belongs to the id
@@ -28,6 +33,7 @@ struct RouteEntry {
   bool quiet = false;               // its access log is at debug level
   bool generates = false;           // needs the engine: refused at once when it is away
   http::Handler handler;
+  RefusalWriter refuse = PlainRefusal;
 };
 
 struct Listener {
@@ -58,11 +64,13 @@ class Router final {
  private:
   struct Found {
     const RouteEntry* entry = nullptr;
+    const RouteEntry* any = nullptr;  // of the path, whatever its method
     std::vector<std::string> allow;   // methods of the path, when it exists
   };
   Found Find(const http::Request& request, Listener listener) const;
   bool Authorised(const http::Request& request) const;
-  http::Response Finish(const http::Request& request, std::string_view route, const ApiError& error) const;
+  // `entry`: null when there is no such path.
+  http::Response Finish(const http::Request& request, std::string_view route, const ApiError& error, const RouteEntry* entry) const;
 
   const RouterOptions options_;
   FrontendMetrics* const metrics_;

@@ -227,7 +227,9 @@ std::shared_ptr<FakeExchange> Rig::Send(const std::string& method, const std::st
                                         std::vector<http::Header> headers) {
   http::Request request;
   request.method = method;
-  request.path = path;
+  const size_t mark = path.find('?');
+  request.path = path.substr(0, mark);
+  if (mark != std::string::npos) request.query = path.substr(mark + 1);
   request.body = body;
   request.headers = std::move(headers);
   request.request_id = "test-request";
