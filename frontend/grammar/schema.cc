@@ -121,9 +121,14 @@ absl::StatusOr<Node> SchemaCompiler::Enum(const JsonValue& schema, const JsonVal
       return SchemaError(fmt::format("{}.{}", path, key), "is not supported beside enum or const; the values alone say the same");
     }
   }
+  JsonValue::Object others;  // what the schema says beside the values
+  for (const auto& member : schema.AsObject()) {
+    if (member.first != "enum") others.push_back(member);
+  }
+  const JsonValue rest(std::move(others));
   std::vector<Node> choices;
   for (const JsonValue& value : values) {
-    if (algebra_.Rejects(schema, value)) continue;
+    if (algebra_.Rejects(rest, value)) continue;
     auto constant = v_.Constant(value);
     if (!constant.ok()) return SchemaError(path + ".enum", MessageOf(constant.status()));
     choices.push_back(*constant);

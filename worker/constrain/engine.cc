@@ -17,6 +17,52 @@ size_t Words(const TokenTrie& trie) { return (size_t{trie.vocabulary()} + 63) / 
 
 void Set(std::vector<uint64_t>* bits, TokenId id) { (*bits)[id / 64] |= uint64_t{1} << (id % 64); }
 
+// For each state the least one of its rule that tokens of up to `depth` bytes cannot tell from it. Empty when that would take too long, or
+// when all differ. Rounds of refinement: after round n, two states are apart when n symbols tell them apart. A call is a symbol of one byte
+// or more, so counting it as one errs on the safe side.
+std::vector<uint32_t> AlikeStates(const Program& program, uint32_t depth) {
+  constexpr uint64_t kMaxWork = 2'000'000;
+  const uint32_t n = program.states();
+  std::vector<uint32_t> klass(n, 0), next(n);
+  uint64_t work = 0;
+  size_t classes = 1;
+  std::vector<uint64_t> sign;
+  for (uint32_t rule = 0; rule < program.rules(); ++rule) {  // states of different rules are never compared
+    const uint32_t end = rule + 1 < program.rules() ? program.start(rule + 1) : n;
+    for (uint32_t s = program.start(rule); s < end; ++s) klass[s] = rule;
+    classes = rule + 1;
+  }
+  for (uint32_t round = 0; round < depth; ++round) {
+    absl::flat_hash_map<std::vector<uint64_t>, uint32_t> ids;
+    for (uint32_t s = 0; s < n; ++s) {
+      sign.assign({klass[s], program.final(s) ? uint64_t{1} : 0});
+      for (const Program::ByteEdge& e : program.bytes(s)) sign.push_back(uint64_t{1} << 48 | uint64_t{e.lo} << 40 | uint64_t{e.hi} << 32 | klass[e.to]);
+      uint64_t kind = uint64_t{2} << 48;
+      for (const auto edges : {program.specials(s), program.calls(s), program.loops(s)}) {
+        for (const Program::Edge& e : edges) {
+          sign.push_back(kind | e.value);
+          sign.push_back(klass[e.to]);
+        }
+        kind += uint64_t{1} << 48;
+      }
+      work += sign.size();
+      next[s] = ids.try_emplace(sign, static_cast<uint32_t>(ids.size())).first->second;
+    }
+    klass.swap(next);
+    if (ids.size() == classes) break;  // stable: they are alike for good
+    classes = ids.size();
+    if (work > kMaxWork) return {};
+  }
+  if (classes == n) return {};
+  std::vector<uint32_t> first(classes, UINT32_MAX), out(n);
+  for (uint32_t s = 0; s < n; ++s) {
+    uint32_t& least = first[klass[s]];
+    least = std::min(least, s);
+    out[s] = least;
+  }
+  return out;
+}
+
 }  // namespace
 
 bool Mask::Allows(TokenId id) const {
@@ -25,7 +71,8 @@ bool Mask::Allows(TokenId id) const {
 }
 
 Engine::Engine(Program program, std::shared_ptr<const TokenTrie> trie, const EngineLimits& limits)
-    : program_(std::move(program)), trie_(std::move(trie)), limits_(limits), configurations_(program_, limits.configurations) {}
+    : program_(std::move(program)), trie_(std::move(trie)), limits_(limits), configurations_(program_, limits.configurations),
+      alike_(AlikeStates(program_, trie_->max_depth() + 1)) {}
 
 absl::Status Engine::Exhausted() const {
   return absl::ResourceExhaustedError(fmt::format("the constraint cannot be run: {}", configurations_.failed() ? configurations_.why() : "its masks take too long"));
@@ -40,6 +87,7 @@ void Engine::StartEra() {
   masks_.clear();
   mask_of_.clear();
   mask_bytes_ = 0;
+  seen_.clear();
 }
 
 SetId Engine::Token(SetId set, TokenId id) {
@@ -99,9 +147,37 @@ void Engine::Walk(uint32_t begin, uint32_t end, SetId from, const Visit& visit) 
   steps_ += steps;
 }
 
+FrameId Engine::Seen(FrameId stack) {
+  const uint32_t longest = trie_->max_depth() + 1;
+  std::vector<FrameId> open;
+  FrameId id = Configurations::kBottom;
+  for (FrameId at = stack; at != Configurations::kBottom; at = configurations_.frame(at).parent) {
+    if (seen_.size() <= at) seen_.resize(at + 1, kUnseen);
+    if (seen_[at] != kUnseen) {
+      id = seen_[at];
+      break;
+    }
+    open.push_back(at);
+  }
+  while (!open.empty()) {
+    Configurations::Frame f = configurations_.frame(open.back());
+    if ((f.what & Configurations::kLoop) != 0) {
+      // A turn takes a byte or more, so no token sees a difference beyond its own length.
+      f.need = std::min(f.need, longest);
+      if (f.left > longest) f.left = Configurations::kNoBound;
+    } else {
+      f.what = alike_.empty() ? f.what : alike_[f.what];
+    }
+    f.parent = id;
+    id = configurations_.Intern(f);
+    seen_[open.back()] = id;
+    open.pop_back();
+  }
+  return id;
+}
+
 FrameId Engine::TopOf(FrameId stack, FrameId* below) {
   std::vector<Configurations::Frame> top{configurations_.frame(stack)};
-  const uint32_t longest = trie_->max_depth() + 1;
   while (top.back().parent != Configurations::kBottom) {
     const Configurations::Frame& next = configurations_.frame(top.back().parent);
     if ((next.what & Configurations::kLoop) == 0) break;
@@ -110,12 +186,8 @@ FrameId Engine::TopOf(FrameId stack, FrameId* below) {
   *below = top.back().parent;
   FrameId id = Configurations::kBottom;
   for (size_t i = top.size(); i-- > 0;) {
-    Configurations::Frame f = top[i];
-    // A turn takes a byte or more, so no token sees a difference beyond its own length.
-    f.need = std::min(f.need, longest);
-    if (f.left > longest) f.left = Configurations::kNoBound;
-    f.parent = id;
-    id = configurations_.Intern(f);
+    top[i].parent = id;
+    id = configurations_.Intern(top[i]);
   }
   return id;
 }
@@ -146,16 +218,15 @@ const Engine::Part* Engine::PartOf(FrameId top) {
   return parts_.emplace(top, std::move(part)).first->second.get();
 }
 
-Mask Engine::Compute(SetId set) {
+Mask Engine::Compute(const Key& key) {
   Mask mask;
-  mask.complete = configurations_.accepting(set);
+  mask.complete = key.back() != 0;
   std::vector<uint64_t> bits(Words(*trie_), 0);
   const auto add = [&](uint32_t node) {
     for (const TokenId id : trie_->tokens(node)) Set(&bits, id);
   };
-  const auto tops = configurations_.stacks(set);
-  const std::vector<FrameId> stacks(tops.begin(), tops.end());
-  for (const FrameId stack : stacks) {
+  for (size_t i = 0; i + 1 < key.size(); ++i) {
+    const auto stack = static_cast<FrameId>(key[i]);
     for (const Program::Edge& e : program_.specials(configurations_.frame(stack).what)) Set(&bits, e.value);
     if (program_.bytes(configurations_.frame(stack).what).empty()) continue;
     FrameId below = Configurations::kBottom;
@@ -187,21 +258,29 @@ Mask Engine::Compute(SetId set) {
 }
 
 absl::StatusOr<const Mask*> Engine::MaskAt(const Position& position) {
-  if (const auto it = mask_of_.find(position.set); it != mask_of_.end()) {
+  Key key;
+  const auto tops = configurations_.stacks(position.set);
+  const std::vector<FrameId> stacks(tops.begin(), tops.end());
+  for (const FrameId stack : stacks) key.push_back(Seen(stack));
+  std::sort(key.begin(), key.end());
+  key.erase(std::unique(key.begin(), key.end()), key.end());
+  key.push_back(configurations_.accepting(position.set) ? 1 : 0);
+  if (configurations_.failed()) return Exhausted();
+  if (const auto it = mask_of_.find(key); it != mask_of_.end()) {
     ++masks_found_;
     masks_.splice(masks_.begin(), masks_, it->second);
     return &masks_.front().mask;
   }
   steps_ = 0;
-  Mask mask = Compute(position.set);
+  Mask mask = Compute(key);
   if (configurations_.failed() || steps_ > limits_.max_steps) return Exhausted();
   ++masks_computed_;
-  masks_.push_front({position.set, std::move(mask)});
-  mask_of_[position.set] = masks_.begin();
+  masks_.push_front({key, std::move(mask)});
+  mask_of_[std::move(key)] = masks_.begin();
   mask_bytes_ += masks_.front().bytes();
   while (mask_bytes_ > limits_.max_mask_bytes && masks_.size() > 1) {
     mask_bytes_ -= masks_.back().bytes();
-    mask_of_.erase(masks_.back().set);
+    mask_of_.erase(masks_.back().key);
     masks_.pop_back();
   }
   return &masks_.front().mask;

@@ -5,7 +5,8 @@
 // Masks are kept by configuration. A new one is put together from parts: what a token can do inside the top of a stack depends on nothing
 // below it, so it is computed once for each such top, with the places in the token tree where a token leaves it; only behind those places
 // the rest of the stack is asked. (A string's inside allows nearly the whole vocabulary, whatever object it is in; only tokens with a
-// closing quote differ.) Loops are part of the top, with their counts cut off where no token is long enough to reach the difference.
+// closing quote differ.) Loops are part of the top. And what no token is long enough to see is not told apart: counts of loops far from
+// their ends, and states whose futures differ only beyond the longest token. So a long string has few masks, however many positions.
 //
 // One thread. Everything is a function of program, vocabulary and history; dropping what is kept changes nothing but the time.
 #include <absl/container/flat_hash_map.h>
@@ -63,6 +64,7 @@ class Engine final {
   uint64_t masks_found() const { return masks_found_; }
 
  private:
+  static constexpr FrameId kUnseen = UINT32_MAX;
   // What tokens do inside one top of a stack.
   struct Part {
     std::vector<uint64_t> bits;        // tokens that stay inside; empty: `few` has them
@@ -70,19 +72,22 @@ class Engine final {
     std::vector<uint32_t> exits;       // nodes where the top is complete
     size_t bytes() const { return bits.size() * 8 + few.size() * 4 + exits.size() * 4 + 64; }
   };
+  using Key = std::vector<uint64_t>;   // the stacks as Seen gives them, ascending, and whether the answer is complete
   struct Kept {
-    SetId set = 0;
+    Key key;
     Mask mask;
-    size_t bytes() const { return mask.bits.size() * 8 + mask.few.size() * 4 + 96; }
+    size_t bytes() const { return mask.bits.size() * 8 + mask.few.size() * 4 + key.size() * 16 + 128; }
   };
 
   SetId Token(SetId set, TokenId id);
+  // The stack that no token can tell from this one.
+  FrameId Seen(FrameId stack);
   // The top of a stack as a stack of its own, and what lies below it.
   FrameId TopOf(FrameId stack, FrameId* below);
   const Part* PartOf(FrameId top);
   template <class Visit>
   void Walk(uint32_t begin, uint32_t end, SetId from, const Visit& visit);
-  Mask Compute(SetId set);
+  Mask Compute(const Key& key);
   absl::Status Exhausted() const;
   void StartEra();
 
@@ -90,13 +95,15 @@ class Engine final {
   const std::shared_ptr<const TokenTrie> trie_;
   const EngineLimits limits_;
   Configurations configurations_;
+  const std::vector<uint32_t> alike_;  // by state: the one that stands for it in masks; empty: each for itself
   uint64_t era_ = 1;
   std::vector<SetId> path_;
   uint64_t steps_ = 0;
   absl::flat_hash_map<FrameId, std::unique_ptr<Part>> parts_;
   size_t part_bytes_ = 0;
   std::list<Kept> masks_;              // the most recently used first
-  absl::flat_hash_map<SetId, std::list<Kept>::iterator> mask_of_;
+  absl::flat_hash_map<Key, std::list<Kept>::iterator> mask_of_;
+  std::vector<FrameId> seen_;          // by frame; kUnseen: not yet computed
   size_t mask_bytes_ = 0;
   uint64_t masks_computed_ = 0, masks_found_ = 0, era_began_at_ = 0;
 };

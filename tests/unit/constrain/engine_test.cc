@@ -158,6 +158,39 @@ TEST_CASE("loops near and far from their ends") {
   CHECK_FALSE(engine->Advance(history, &position).ok());
 }
 
+TEST_CASE("a long string has few masks, counted by a loop or by states") {
+  for (const bool loop : {true, false}) {
+    Builder b;
+    const std::pair<uint32_t, uint32_t> any[] = {{'a', 'c'}};
+    Node text = b.Repeat(b.CodePoints(any), 0, 1000);
+    if (!loop) {
+      std::vector<Builder::Edge> edges;
+      std::vector<uint32_t> finals;
+      for (uint32_t i = 0; i <= 1000; ++i) {
+        finals.push_back(i);
+        if (i < 1000) edges.push_back({i, b.CodePoints(any), i + 1});
+      }
+      text = b.Graph(1001, edges, finals);
+    }
+    const auto program = Compile(b, b.Seq({b.Literal("{\""), text, b.Literal("\"}")}));
+    std::vector<std::string> vocabulary = ByteVocabulary();
+    for (const char* word : {"ab", "abcabcab", "c\"}"}) vocabulary.emplace_back(word);
+    const auto engine = MakeEngine(program, vocabulary);
+    std::vector<TokenId> history = Tokens("{\"");
+    Position position;
+    for (int n = 0; n <= 1000; ++n) {
+      REQUIRE(engine->Advance(history, &position).ok());
+      const auto mask = engine->MaskAt(position);
+      REQUIRE(mask.ok());
+      INFO(n);
+      CHECK((*mask)->Allows(kFirstSpecial + 9) == (n + 8 <= 1000));
+      CHECK((*mask)->Allows(kFirstSpecial + 10) == (n + 1 <= 1000));
+      history.push_back('a');
+    }
+    CHECK(engine->masks_computed() < 30);
+  }
+}
+
 TEST_CASE("too ambiguous a grammar fails by itself, and the engine goes on") {
   Builder b;
   const Node as = b.Repeat(b.Literal("a"), 1, Builder::kNoLimit);
