@@ -143,7 +143,7 @@ TEST_CASE("strict tools hold the model to their schema, others leave it free") {
   }
 }
 
-TEST_CASE("A-27 a form of the answer carries a constraint; one that cannot be kept is a 400 that names the place") {
+TEST_CASE("A-27 a form of the answer carries a constraint, one that cannot be kept is a 400 that names the place") {
   FakeEngine engine(ToolCard(), Says("{\"a\": 1}"));
   Rig rig(&engine);
   for (const char* fields : {R"("response_format":{"type":"json_object"})", R"("response_format":{"type":"regex","pattern":"[{].*[}]"})",
