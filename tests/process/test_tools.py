@@ -149,7 +149,11 @@ def test_a_form_of_the_answer_is_kept_whatever_the_weights(random_server):
         if r["choices"][0]["finish_reason"] == "stop":
             check_arguments("add", r["choices"][0]["message"]["content"])
         r = random_server.post("/v1/chat/completions", {**common, "response_format": {"type": "regex", "pattern": "(yes|no)-[0-9]{2,4}"}}).json
-        assert r["choices"][0]["finish_reason"] == "stop" and re.fullmatch("(yes|no)-[0-9]{2,4}", r["choices"][0]["message"]["content"]), r
+        choice = r["choices"][0]
+        if choice["finish_reason"] == "length":  # the model began a thought, which is free, and did not come to its end
+            assert choice["message"]["content"] == "" and choice["message"]["reasoning_content"], r
+        else:
+            assert choice["finish_reason"] == "stop" and re.fullmatch("(yes|no)-[0-9]{2,4}", choice["message"]["content"]), r
         r = random_server.post("/v1/completions", {"prompt": "x", "temperature": 1.2, "seed": seed, "max_tokens": 50, "guided_choice": ["red", "blue"]}).json
         assert r["choices"][0]["text"] in ("red", "blue"), r
 
