@@ -39,7 +39,7 @@ struct SampledToken {
   TokenId token = 0;
   bool is_stop = false;                          // the token is in the request's stop set
   bool failed = false;                           // no token could be drawn: this request fails alone
-  std::string why;                               // with failed: words for the client; empty: the logits were not finite
+  std::string why{};                             // with failed: words for the client; empty: the logits were not finite
 };
 
 struct StepResult {
