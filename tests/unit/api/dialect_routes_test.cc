@@ -203,9 +203,9 @@ TEST_CASE("a stream that fails ends with the dialect's own error event") {
   RigOptions options;
   options.generation.resume_timeout = milliseconds(50);
   Rig rig(&engine, options);
-  engine.SetStepMicros(2000);
+  engine.SetStepMicros(5000);
   const auto response = rig.Post("/v1/responses", R"({"input":"x","stream":true})");
-  const auto message = rig.Post("/v1/messages", R"({"max_tokens":150,"stream":true,"messages":[{"role":"user","content":"Hi"}]})");
+  const auto message = rig.Post("/v1/messages", R"({"max_tokens":210,"stream":true,"messages":[{"role":"user","content":"Hi"}]})");
   REQUIRE(rig.RunUntil([&] { return response->body.size() > 2000 && message->body.size() > 500; }));
   engine.Stop();
   REQUIRE(rig.RunUntil([&] { return response->ended && message->ended; }));

@@ -233,7 +233,7 @@ TEST_CASE("a public listener knows nothing of admin routes") {
   RigOptions options;
   options.listener = {true, false};
   Rig rig(&engine, options);
-  for (const char* path : {"/metrics", "/v1/cache/status", "/v1/requests", "/v1/incidents"}) CHECK(rig.Ask("GET", path)->status == 404);
+  for (const char* path : {"/metrics", "/v1/cache/status", "/v1/requests", "/v1/stats", "/v1/incidents"}) CHECK(rig.Ask("GET", path)->status == 404);
   CHECK(rig.Ask("GET", "/health")->status == 200);
   CHECK(rig.Ask("GET", "/")->body.find("/v1/chat/completions") != std::string::npos);
 }
