@@ -21,7 +21,6 @@
 namespace holdfast::supervisor {
 namespace {
 
-constexpr Duration kLeasePeriod = std::chrono::milliseconds(250);
 // A round that begins later than this after it was due means that we stood still (stopped, or the host slept), not the workers.
 constexpr Duration kStallTolerance = std::chrono::milliseconds(500);
 // What the workers get beyond that: whatever kept us kept them, too, and their messages still have to arrive.

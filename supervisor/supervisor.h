@@ -32,6 +32,9 @@ namespace holdfast::supervisor {
 
 inline constexpr std::string_view kVersion = "0.1.0";
 
+// How often health is stated anew; a lease outlives four of them.
+inline constexpr Duration kLeasePeriod = std::chrono::milliseconds(250);
+
 class Supervisor {
  public:
   // `signals` from BlockSignals({SIGTERM, SIGINT, SIGCHLD}).

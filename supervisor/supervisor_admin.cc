@@ -14,7 +14,6 @@ namespace holdfast::supervisor {
 namespace {
 
 constexpr uint32_t kLeaseMs = 1000;
-constexpr Duration kLeasePeriod = std::chrono::milliseconds(250);
 constexpr Duration kMaxResizeWait = std::chrono::minutes(10);
 
 size_t Limit(uint32_t asked) { return asked == 0 ? 100 : std::min<size_t>(asked, 10000); }

@@ -17,12 +17,6 @@
 namespace holdfast::api {
 namespace {
 
-http::Response Json(std::string body) {
-  http::Response response;
-  response.body = std::move(body);
-  return response;
-}
-
 // Bodies up to here are parsed where they arrive; larger ones on the text pool: 16 MB of JSON can take a second.
 constexpr size_t kParsedOnLoop = 32 << 10;
 

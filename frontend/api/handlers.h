@@ -41,6 +41,9 @@ struct GeneratingRoute {
 ParsedRequest ParseBody(Route route, std::string_view body, const RequestContext& context);
 ParsedRequest ParseBody(const RequestMapper& parse, std::string_view body, const RequestContext& context);
 
+// An answer whose body is this JSON text.
+http::Response Json(std::string body, int status = 200);
+
 // GET / and the files of the console; they need neither a key nor the engine.
 void InstallConsole(Router* router);
 

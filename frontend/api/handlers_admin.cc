@@ -16,13 +16,6 @@
 namespace holdfast::api {
 namespace {
 
-http::Response Json(std::string body, int status = 200) {
-  http::Response response;
-  response.status = status;
-  response.body = std::move(body);
-  return response;
-}
-
 ApiError FromAdmin(const absl::Status& status) {
   if (status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kFailedPrecondition ||
       status.code() == absl::StatusCode::kOutOfRange) {
@@ -65,6 +58,13 @@ bool ReadQueryCount(std::string_view query, std::string_view key, uint64_t* out)
 }
 
 }  // namespace
+
+http::Response Json(std::string body, int status) {
+  http::Response response;
+  response.status = status;
+  response.body = std::move(body);
+  return response;
+}
 
 void Api::Live(const Exchange& exchange) const { exchange->Send(Json(R"({"status":"alive"})")); }
 

@@ -20,12 +20,6 @@ namespace {
 using Result = std::variant<http::Response, ApiError>;
 using text::JsonValue;
 
-http::Response Json(std::string body) {
-  http::Response response;
-  response.body = std::move(body);
-  return response;
-}
-
 // False when the member is there and no boolean.
 bool ReadFlag(const JsonValue& body, std::string_view key, bool otherwise, bool* out) {
   const JsonValue* value = body.Find(key);

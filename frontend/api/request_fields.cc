@@ -83,4 +83,10 @@ void FieldReader::String(std::string_view key, size_t max_bytes, std::string* ou
   *out = value->AsString();
 }
 
+void FailAt(FieldReader* in, const std::string& path, std::string_view what) {
+  in->Fail(InvalidRequest(fmt::format("'{}' {}", path, what), path));
+}
+
+const text::JsonValue* Present(const text::JsonValue* value) { return value && !value->is_null() ? value : nullptr; }
+
 }  // namespace holdfast::api

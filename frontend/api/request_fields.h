@@ -39,6 +39,12 @@ class FieldReader final {
   std::optional<ApiError> error_;
 };
 
+// 400: "'PATH' WHAT".
+void FailAt(FieldReader* in, const std::string& path, std::string_view what);
+
+// The value, or null when it is absent or JSON null.
+const text::JsonValue* Present(const text::JsonValue* value);
+
 // An integral number as int64; values beyond are saturated. False when it is no number or has a fraction.
 bool AsInteger(const text::JsonValue& value, int64_t* out);
 

@@ -14,12 +14,6 @@ using Kind = grammar::ResponseFormat::Kind;
 
 constexpr size_t kMaxPattern = 64 << 10;
 
-void FailAt(FieldReader* in, const std::string& path, std::string_view what) {
-  in->Fail(InvalidRequest(fmt::format("'{}' {}", path, what), path));
-}
-
-const JsonValue* Present(const JsonValue* value) { return value && !value->is_null() ? value : nullptr; }
-
 void Take(FieldReader* in, grammar::ResponseFormat format, ValidRequest* out) {
   if (out->response_format.kind != Kind::kText) {
     return FailAt(in, format.path, fmt::format("asks for a form of the answer, and so does '{}': one of them can be kept", out->response_format.path));

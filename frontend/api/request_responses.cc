@@ -126,7 +126,7 @@ void RefuseState(FieldReader* in) {
 
 // Function tools, flat as here or nested as in chat; every other type belongs to another server and is passed over. Gives what the answer
 // repeats of them.
-JsonValue ReadTools(FieldReader* in, ChatRewrite* out) {
+JsonValue ReadFlatTools(FieldReader* in, ChatRewrite* out) {
   JsonValue::Array mirror, chat;
   const JsonValue* tools = in->Get("tools");
   if (!tools) return mirror;
@@ -171,7 +171,7 @@ JsonValue NestedFunction(const JsonValue& name) {
   return JsonValue::Object{{"type", "function"}, {"function", JsonValue::Object{{"name", name}}}};
 }
 
-void ReadToolChoice(FieldReader* in, ChatRewrite* out) {
+void ReadFlatToolChoice(FieldReader* in, ChatRewrite* out) {
   const JsonValue* choice = in->Get("tool_choice");
   if (!choice) return;
   const JsonValue* type = choice->Find("type");
@@ -290,8 +290,8 @@ ParsedRequest ParseResponsesRequest(const JsonValue& body, const RequestContext&
   RefuseState(&in);
   ReadInput(&in, &chat);
   if (in.failed()) return in.TakeError();
-  JsonValue tools = ReadTools(&in, &chat);
-  ReadToolChoice(&in, &chat);
+  JsonValue tools = ReadFlatTools(&in, &chat);
+  ReadFlatToolChoice(&in, &chat);
   ReadText(&in, &chat);
   ReadReasoning(&in, &chat);
   ReadLogprobs(&in, &chat);

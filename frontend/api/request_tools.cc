@@ -10,15 +10,9 @@ namespace {
 
 using text::JsonValue;
 
-void FailAt(FieldReader* in, const std::string& path, std::string_view what) {
-  in->Fail(InvalidRequest(fmt::format("'{}' {}", path, what), path));
-}
-
 bool NameCharacter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || std::string_view("_-.:/").find(c) != std::string_view::npos;
 }
-
-const JsonValue* Present(const JsonValue* value) { return value && !value->is_null() ? value : nullptr; }
 
 void ReadToolChoice(FieldReader* in, ValidRequest* out) {
   const JsonValue* choice = in->Get("tool_choice");

@@ -310,12 +310,12 @@ Value FromJson(Runtime& rt, const Value& input, const Args& args) {
   return rt.LoadJson(input);
 }
 
-struct Entry {
+struct FilterEntry {
   std::string_view name;
   FilterFn fn;
 };
 
-constexpr Entry kFilters[] = {
+constexpr FilterEntry kFilters[] = {
     {"abs", Abs},
     {"attr", Attr},
     {"batch", Batch},

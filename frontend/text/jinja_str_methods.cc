@@ -324,12 +324,12 @@ Value Is(Runtime& rt, const Value& self, const std::string& name, const Args& ar
 
 Value Format(Runtime& rt, const Value& self, const std::string&, const Args& args) { return BraceFormat(rt, self.text(), args); }
 
-struct Entry {
+struct MethodEntry {
   std::string_view name;
   Fn fn;
 };
 
-constexpr Entry kMethods[] = {
+constexpr MethodEntry kMethods[] = {
     {"capitalize", Case}, {"casefold", Case},     {"center", Justify},    {"count", Find},         {"endswith", Affix},
     {"find", Find},       {"format", Format},     {"index", Find},        {"isalnum", Is},         {"isalpha", Is},
     {"isascii", Is},      {"isdecimal", Is},      {"isdigit", Is},        {"islower", Is},         {"isnumeric", Is},
@@ -341,8 +341,8 @@ constexpr Entry kMethods[] = {
     {"zfill", Justify},
 };
 
-const Entry* FindMethod(std::string_view name) {
-  const auto* const it = std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Entry& e) { return e.name == name; });
+const MethodEntry* FindMethod(std::string_view name) {
+  const auto* const it = std::find_if(std::begin(kMethods), std::end(kMethods), [&](const MethodEntry& e) { return e.name == name; });
   return it == std::end(kMethods) ? nullptr : it;
 }
 

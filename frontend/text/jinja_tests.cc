@@ -110,12 +110,12 @@ Result IsTest(Runtime& rt, const Value& v, const Args& args) {
   return FindTest(v.view()) != nullptr;
 }
 
-struct Entry {
+struct TestEntry {
   std::string_view name;
   TestFn fn;
 };
 
-constexpr Entry kTests[] = {
+constexpr TestEntry kTests[] = {
     {"boolean", Simple<IsBoolean>},
     {"callable", Simple<IsCallable>},
     {"defined", Simple<IsDefined>},
@@ -160,7 +160,7 @@ constexpr Entry kTests[] = {
 }  // namespace
 
 TestFn FindTest(std::string_view name) {
-  const auto* const it = std::find_if(std::begin(kTests), std::end(kTests), [&](const Entry& e) { return e.name == name; });
+  const auto* const it = std::find_if(std::begin(kTests), std::end(kTests), [&](const TestEntry& e) { return e.name == name; });
   return it == std::end(kTests) ? nullptr : it->fn;
 }
 

@@ -19,7 +19,7 @@ constexpr struct {
 };
 
 constexpr int64_t kMaxLayers = 512;
-constexpr int64_t kMaxDim = 1 << 20;
+constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxHeadDim = 4096;
 constexpr int64_t kMaxContext = int64_t{1} << 30;
 constexpr int64_t kMaxVocab = int64_t{1} << 26;
@@ -160,7 +160,7 @@ absl::Status ReadExperts(const Reader& reader, bool required, int64_t feed_forwa
   h->experts = static_cast<int32_t>(experts);
   if (experts == 0) return absl::OkStatus();
   HF_RETURN_IF_ERROR(reader.Int("expert_used_count", 1, experts, std::nullopt, &used));
-  HF_RETURN_IF_ERROR(reader.Int("expert_feed_forward_length", 1, kMaxDim, feed_forward > 0 ? std::optional(feed_forward) : std::nullopt, &width));
+  HF_RETURN_IF_ERROR(reader.Int("expert_feed_forward_length", 1, kMaxWidth, feed_forward > 0 ? std::optional(feed_forward) : std::nullopt, &width));
   HF_RETURN_IF_ERROR(reader.Float("expert_weights_scale", 0, 1e6, 1.f, &h->expert_weights_scale));
   if (h->expert_weights_scale == 0.f) h->expert_weights_scale = 1.f;  // converters write 0 for "none"
   h->experts_used = static_cast<int32_t>(used);
@@ -195,7 +195,7 @@ absl::Status ReadCommon(const GgufFile& file, const Reader& reader, Hparams* h, 
   int64_t dim = 0, heads = 0, context = 0;
   HF_RETURN_IF_ERROR(reader.Int("block_count", 1, kMaxLayers, std::nullopt, layer_count));
   HF_RETURN_IF_ERROR(reader.Int("context_length", 1, kMaxContext, std::nullopt, &context));
-  HF_RETURN_IF_ERROR(reader.Int("embedding_length", 1, kMaxDim, std::nullopt, &dim));
+  HF_RETURN_IF_ERROR(reader.Int("embedding_length", 1, kMaxWidth, std::nullopt, &dim));
   const std::string head_key = reader.Key("attention.head_count");
   std::vector<int64_t> head_counts;
   HF_RETURN_IF_ERROR(reader.PerLayer("attention.head_count", *layer_count, 1, 65536, std::nullopt, &head_counts));
@@ -337,7 +337,7 @@ absl::StatusOr<Hparams> ReadHparams(const GgufFile& file) {
   HF_RETURN_IF_ERROR(ReadCommon(file, reader, &h, &layers));
   const bool moe_only = h.family == Family::kQwen3Moe || h.family == Family::kGptOss;
   std::vector<int64_t> feed_forward;
-  HF_RETURN_IF_ERROR(reader.PerLayer("feed_forward_length", layers, moe_only ? 0 : 1, kMaxDim, moe_only ? std::optional<int64_t>(0) : std::nullopt,
+  HF_RETURN_IF_ERROR(reader.PerLayer("feed_forward_length", layers, moe_only ? 0 : 1, kMaxWidth, moe_only ? std::optional<int64_t>(0) : std::nullopt,
                                      &feed_forward));
   HF_RETURN_IF_ERROR(h.family == Family::kGemma4 ? ReadGemma4(reader, layers, feed_forward, &h) : ReadStandard(reader, layers, feed_forward, &h));
   return h;
