@@ -1,0 +1,52 @@
+"""Writes shards of training dialogues: python data.py OUT_DIR FIRST COUNT. A shard is a function of its number.
+
+Each .npz holds the dialogues' tokens one behind the other (uint16), where each begins, and which tokens the model has to predict (bool).
+"""
+import os
+import random
+import sys
+
+import numpy as np
+
+import tokens
+import wire
+import world
+
+DIALOGUES = 1024
+
+
+def encode(vocabulary, dialogue):
+    ids, mask = [], []
+    for text, model in wire.render(dialogue):
+        part = vocabulary.encode(text)
+        ids += part
+        mask += [model] * len(part)
+    return ids, mask
+
+
+def shard(vocabulary, number):
+    rng = random.Random(number)
+    ids, mask, starts = [], [], [0]
+    for _ in range(DIALOGUES):
+        d = world.dialogue(rng, turns=rng.choice([1, 2, 3, 4, 4]), tools=(1, 5), novelty=0.35, noise=0.4)
+        i, m = encode(vocabulary, d)
+        ids += i
+        mask += m
+        starts.append(len(ids))
+    return np.array(ids, np.uint16), np.array(mask), np.array(starts, np.int32)
+
+
+def main():
+    out, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    os.makedirs(out, exist_ok=True)
+    vocabulary = tokens.build()
+    for number in range(first, first + count):
+        ids, mask, starts = shard(vocabulary, number)
+        path = os.path.join(out, "%05d.npz" % number)
+        np.savez(path + ".part.npz", ids=ids, mask=mask, starts=starts)
+        os.rename(path + ".part.npz", path)
+        print(path, len(ids), "tokens,", int(mask.sum()), "of the model", flush=True)
+
+
+if __name__ == "__main__":
+    main()
