@@ -18,7 +18,7 @@ struct Candidate {
   uint32_t size;  // bytes of both symbols: another size now means that the entry is stale
 };
 
-bool After(const Candidate& a, const Candidate& b) { return a.score < b.score || (a.score == b.score && a.left > b.left); }
+bool Worse(const Candidate& a, const Candidate& b) { return a.score < b.score || (a.score == b.score && a.left > b.left); }
 
 }  // namespace
 
@@ -43,11 +43,11 @@ void EncodeSpm(const Vocabulary& vocabulary, std::string_view text, std::vector<
     if (id == kNoToken) return;
     ++steps;
     heap.push_back({vocabulary.score(id), left, size});
-    std::push_heap(heap.begin(), heap.end(), After);
+    std::push_heap(heap.begin(), heap.end(), Worse);
   };
   for (int32_t i = 0; symbols[i].next >= 0; ++i) consider(i);
   while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), After);
+    std::pop_heap(heap.begin(), heap.end(), Worse);
     const Candidate best = heap.back();
     heap.pop_back();
     Symbol& left = symbols[best.left];
