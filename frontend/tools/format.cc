@@ -36,7 +36,7 @@ struct ReasoningEntry {
   std::string_view name;
   ThoughtSyntax (*make)(Tags*);
 };
-constexpr ReasoningEntry kReasoning[] = {
+constexpr ReasoningEntry kReasoningFormats[] = {
     {"gemma4", Gemma4Thoughts},
     {"think", ThinkThoughts},
     {"mistral", MistralThoughts},
@@ -125,8 +125,8 @@ absl::StatusOr<std::shared_ptr<const Format>> CreateFormat(std::string_view tool
   }
   if (!reasoning_name.empty()) {
     const auto* entry =
-        std::find_if(std::begin(kReasoning), std::end(kReasoning), [&](const ReasoningEntry& e) { return e.name == reasoning_name; });
-    if (entry == std::end(kReasoning)) return Unknown("reasoning", reasoning, kReasoning);
+        std::find_if(std::begin(kReasoningFormats), std::end(kReasoningFormats), [&](const ReasoningEntry& e) { return e.name == reasoning_name; });
+    if (entry == std::end(kReasoningFormats)) return Unknown("reasoning", reasoning, kReasoningFormats);
     thoughts = entry->make(tags.get());
   }
   std::string name = tool_name.empty() ? reasoning_name : tool_name;
