@@ -240,8 +240,12 @@ class Demo:
             else:
                 return
             self.say("kill -9 of worker %s with %d streams under way" % (", ".join(map(str, pids)), len(struck)))
-            while not self.done.is_set() and not any(a.pieces > before or a.finish for a, before in struck):
+            time.sleep(0.1)  # what the dead worker had sent arrives
+            struck = [(a, a.pieces) for a, _ in struck if a.finish is None]
+            while struck and not any(a.pieces > before or a.finish for a, before in struck) and not self.failed:
                 time.sleep(0.005)
+            if not struck:  # they had all been sent whole: what counts is when the next one could begin
+                self.wait_healthy()
             self.recoveries.append(time.monotonic() - killed)
             self.say("the first of them goes on after %.2f s" % self.recoveries[-1])
 
@@ -301,6 +305,15 @@ class Demo:
         words = max(20, int(200 * wanted / max(1, self.server.tokens_of(sample))))
         return "You are a helpful assistant. " + " ".join(r.choice(RULES) for _ in range(words))
 
+    def wait_healthy(self):
+        for _ in range(600):
+            try:
+                if self.server.call("GET", "/health")[0] == 200:
+                    return
+            except (OSError, ValueError):
+                pass
+            time.sleep(0.05)
+
     def verify(self):
         """The answers that a kill struck, and each conversation's first, once more and alone."""
         differ = checked = 0
@@ -338,6 +351,7 @@ class Demo:
         self.done.set()
         killer.join()
         screen.join()
+        self.wait_healthy()
         checked, differ = self.verify()
         pools = self.idle_pools()
         unaccounted = sum(abs(p["capacity"] - p["free"] - p["held"] - p["evictable"] - p["retiring"] - p["quarantined"]) for p in pools)
