@@ -222,7 +222,7 @@ class Demo:
 
     def killer_main(self):
         for n in range(self.args.kills):
-            due = (n + 1) * self.args.conversations * self.args.turns * 1.6 / (self.args.kills + 1)
+            due = (n + 1) * self.args.conversations * self.args.turns / (self.args.kills + 1)
             while not self.done.is_set():
                 with self.lock:
                     ripe = self.requests >= due and sum(1 for a in self.under_way.values() if a.pieces >= 2) >= 1

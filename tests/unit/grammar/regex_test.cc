@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "frontend/grammar/builder.h"
+#include "proto/engine.pb.h"
 #include "frontend/text/utf8.h"
 #include "tests/support/grammar_rig.h"
 
