@@ -33,6 +33,7 @@ text::JsonValue UsageOf(const FakeExchange& exchange) {
 
 TEST_CASE("a streamed answer with a thought, a text and two calls is the plain one in pieces") {
   FakeEngine engine(ToolCard(), Says("<think>\nFirst the weather.\n</think>\n\nLet me look. " + kCall + "\n" + kNow));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   const auto plain = rig.Ask("POST", "/v1/chat/completions", Chat(kTools));
   INFO(plain->body);
@@ -74,6 +75,7 @@ TEST_CASE("a streamed answer with a thought, a text and two calls is the plain o
 
 TEST_CASE("A-57 a message with calls alone has null content, one without calls has no tool_calls") {
   FakeEngine engine(ToolCard(), Says(kNow));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   const auto message = [&](const std::string& fields) {
     return *rig.Ask("POST", "/v1/chat/completions", Chat(fields))->Json().Find("choices")->AsArray()[0].Find("message");
@@ -89,6 +91,7 @@ TEST_CASE("A-57 a message with calls alone has null content, one without calls h
 
 TEST_CASE("A-14 with tool_choice none nothing is parsed and the tools stay out of the prompt") {
   FakeEngine engine(ToolCard(), Says("see " + kNow));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   const auto none = rig.Ask("POST", "/v1/chat/completions", Chat(kTools + R"(,"tool_choice":"none")"));
   CHECK(none->Calls().empty());
@@ -105,6 +108,7 @@ TEST_CASE("A-14 with tool_choice none nothing is parsed and the tools stay out o
 
 TEST_CASE("A-14 A-15 A-16 calls that must be valid carry a constraint, one for all choices and for every resume") {
   FakeEngine engine(ToolCard(), Says(kCall));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   const auto constraint = [&](const std::string& fields) {
     const auto answer = rig.Ask("POST", "/v1/chat/completions", Chat(kTools + fields));
@@ -133,6 +137,7 @@ TEST_CASE("A-14 A-15 A-16 calls that must be valid carry a constraint, one for a
 
 TEST_CASE("strict tools hold the model to their schema, others leave it free") {
   FakeEngine engine(ToolCard(), Says("ok"));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   const std::string tool = R"("tools":[{"type":"function","function":{"name":"f","strict":STRICT,"parameters":{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false}}}])";
   for (const std::string strict : {"true", "false"}) {
@@ -145,6 +150,7 @@ TEST_CASE("strict tools hold the model to their schema, others leave it free") {
 
 TEST_CASE("A-27 a form of the answer carries a constraint, one that cannot be kept is a 400 that names the place") {
   FakeEngine engine(ToolCard(), Says("{\"a\": 1}"));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   for (const char* fields : {R"("response_format":{"type":"json_object"})", R"("response_format":{"type":"regex","pattern":"[{].*[}]"})",
                              R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object"}}})"}) {
@@ -175,6 +181,7 @@ TEST_CASE("A-27 a form of the answer carries a constraint, one that cannot be ke
 
 TEST_CASE("tools and a form of the answer go together: calls, or a text of that form") {
   FakeEngine engine(ToolCard(), Says(kNow));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   const auto both = rig.Ask("POST", "/v1/chat/completions", Chat(kTools + R"(,"response_format":{"type":"json_object"})"));
   CHECK(both->status == 200);
@@ -184,6 +191,7 @@ TEST_CASE("tools and a form of the answer go together: calls, or a text of that 
 
 TEST_CASE("a model without a known format of calls serves tools as text, and cannot be made to call") {
   FakeEngine engine(TestCard(), Says("plain"));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   CHECK(rig.Ask("POST", "/v1/chat/completions", Chat(kTools))->Text() == "plain");
   const auto refused = rig.Ask("POST", "/v1/chat/completions", Chat(kTools + R"(,"tool_choice":"required")"));
@@ -194,6 +202,7 @@ TEST_CASE("a model without a known format of calls serves tools as text, and can
 
 TEST_CASE("the parsers can be named") {
   FakeEngine engine(TestCard(), Says("<think>t</think>" + kNow));
+  engine.SetLimits(4096, 0);
   RigOptions options;
   options.parsers.tools = "hermes";
   options.parsers.reasoning = "think";
@@ -211,6 +220,7 @@ TEST_CASE("the parsers can be named") {
 
 TEST_CASE("A-18 with one call allowed the answer ends behind it and the engine is told") {
   FakeEngine engine(ToolCard(), Says(kCall + "\n" + kNow + " and more text"));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   for (const char* fields : {R"(,"parallel_tool_calls":false)", R"(,"parallel_tool_calls":false,"stream":true)"}) {
     const size_t cancels = engine.cancels();
@@ -241,6 +251,7 @@ TEST_CASE("finish reasons: stop, length, tool_calls, and what is listed with the
   };
   for (const Case& one : cases) {
     FakeEngine engine(ToolCard(), Says(one.says));
+    engine.SetLimits(4096, 0);
     Rig rig(&engine);
     for (const bool stream : {false, true}) {
       const auto answer = rig.Ask("POST", "/v1/chat/completions", Chat(kTools + one.fields + (stream ? R"(,"stream":true)" : "")));
@@ -255,6 +266,7 @@ TEST_CASE("finish reasons: stop, length, tool_calls, and what is listed with the
 TEST_CASE("stop strings look at the text alone: neither thoughts nor arguments are cut") {
   const std::string call = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"END\"}}\n</tool_call>";
   FakeEngine engine(ToolCard(), Says("<think>END of it</think>EN" + call));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   for (const char* stream : {"", R"(,"stream":true)"}) {
     const auto answer = rig.Ask("POST", "/v1/chat/completions", Chat(kTools + R"(,"stop":"END")" + stream));
@@ -274,6 +286,7 @@ TEST_CASE("stop strings look at the text alone: neither thoughts nor arguments a
 
 TEST_CASE("thoughts: opened by the prompt, left in the text, hidden, and counted in any case") {
   FakeEngine engine(ToolCard(), Says("because\n</think>\n\nYes"));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   const std::string open = R"("chat_template_kwargs":{"open_thought":true})";
   const auto apart = rig.Ask("POST", "/v1/chat/completions", Chat(open));
@@ -294,6 +307,7 @@ TEST_CASE("thoughts: opened by the prompt, left in the text, hidden, and counted
 
 TEST_CASE("log-probabilities are those of the text's tokens") {
   FakeEngine engine(ToolCard(), Says("<think>no</think>Caf\xC3\xA9 " + kNow));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   for (const bool stream : {false, true}) {
     const auto answer = rig.Ask("POST", "/v1/chat/completions", Chat(kTools + R"(,"logprobs":true)" + (stream ? R"(,"stream":true)" : "")));
@@ -320,6 +334,7 @@ TEST_CASE("an answer that is lost at any token goes on as if nothing had happene
   const std::string says = "<think>\nhm \xF0\x9F\x98\x80\n</think>\nText EN " + kCall + "\n" + kNow;
   const std::string fields = kTools + R"(,"stop":"END","logprobs":true)";
   FakeEngine engine(ToolCard(), Says(says));
+  engine.SetLimits(4096, 0);
   RigOptions options;
   options.generation.resume_backoff = std::chrono::milliseconds(1);
   Rig rig(&engine, options);
@@ -360,6 +375,7 @@ TEST_CASE("what is no well-formed call is text") {
   for (const std::string broken : {"<tool_call>\nnot json\n</tool_call>", "<tool_call>\n{\"name\": 5}\n</tool_call>",
                                    "<tool_call>\n{\"name\": \"unknown\", \"arguments\": {}}\n</tool_call>"}) {
     FakeEngine engine(ToolCard(), Says(broken + " rest"));
+    engine.SetLimits(4096, 0);
     Rig rig(&engine);
     const auto plain = rig.Ask("POST", "/v1/chat/completions", Chat(kTools));
     const auto streamed = rig.Ask("POST", "/v1/chat/completions", Chat(kTools + R"(,"stream":true)"));
@@ -374,6 +390,7 @@ TEST_CASE("what is no well-formed call is text") {
 
 TEST_CASE("A-34 calls, results and thoughts of the history reach the template") {
   FakeEngine engine(ToolCard(), Says("x"));
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   const auto prompt = [&](const std::string& extra) {
     const auto answer = rig.Ask("POST", "/v1/chat/completions",
