@@ -212,6 +212,7 @@ TEST_CASE("the parsers can be named") {
   CHECK(answer->Reasoning() == "t");
   FakeEngine other(ToolCard(), Says("<think>t</think>" + kNow));
   options.parsers.tools = options.parsers.reasoning = "none";
+  other.SetLimits(4096, 0);
   Rig bare(&other, options);
   const auto text = bare.Ask("POST", "/v1/chat/completions", Chat(kTools));
   CHECK(text->Calls().empty());
@@ -277,6 +278,7 @@ TEST_CASE("stop strings look at the text alone: neither thoughts nor arguments a
     CHECK(answer->Finish() == "tool_calls");
   }
   FakeEngine stopped(ToolCard(), Says("<think>END of it</think>Now E EN END hidden" + call));
+  stopped.SetLimits(4096, 0);
   Rig other(&stopped);
   const auto answer = other.Ask("POST", "/v1/chat/completions", Chat(kTools + R"(,"stop":"END","stream":true)"));
   CHECK(answer->Text() == "Now E EN ");
@@ -357,6 +359,7 @@ TEST_CASE("choices have calls of their own") {
   FakeEngine engine(ToolCard(), [](const proto::GenerateRequest& request) {
     return ToolAnswer(request.sampling().choice() == 1 ? std::string("no call") : kNow + "\n" + kNow);
   });
+  engine.SetLimits(4096, 0);
   Rig rig(&engine);
   for (const char* stream : {"", R"(,"stream":true)"}) {
     const auto answer = rig.Ask("POST", "/v1/chat/completions", Chat(kTools + R"(,"n":3)" + stream));
