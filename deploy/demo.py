@@ -110,6 +110,7 @@ class Demo:
         self.under_way = {}                    # lane -> Answer
         self.struck = set()                    # ids of answers that were under way at a kill
         self.kills, self.recoveries = 0, []
+        self.news = []                         # what happened, a line each
         self.began = time.monotonic()
         self.done = threading.Event()
 
@@ -252,9 +253,9 @@ class Demo:
     # ---- what a person sees -----------------------------------------------------------------------------------------
     def say(self, text):
         with self.lock:
-            self.lines_of_news = getattr(self, "lines_of_news", []) + ["%6.1f s  %s" % (time.monotonic() - self.began, text)]
+            self.news.append("%6.1f s  %s" % (time.monotonic() - self.began, text))
         if not sys.stdout.isatty():
-            print(self.lines_of_news[-1], flush=True)
+            print(self.news[-1], flush=True)
 
     def pools(self):
         try:
@@ -281,7 +282,7 @@ class Demo:
                     wide = [int(40 * p[k] / max(1, p["capacity"]) + (p[k] > 0)) for k in ("held", "evictable", "quarantined")]
                     bar = ("#" * wide[0] + "=" * wide[1] + "!" * wide[2])[:40].ljust(40, ".")
                     lines.append("  %-12s [%s] %d held, %d cached, %d free of %d pages" % (p["name"], bar, p["held"], p["evictable"], p["free"], p["capacity"]))
-                news = getattr(self, "lines_of_news", [])
+                news = list(self.news)
             if sys.stdout.isatty():
                 lines += ["  " + n for n in news]
                 width = os.get_terminal_size().columns - 1
