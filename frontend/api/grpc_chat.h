@@ -1,6 +1,6 @@
 #pragma once
 // chat.proto, grpc.health.v1 and reflection on a TCP address: the text level for internal services. A ChatRequest becomes the JSON body of
-// /v1/chat/completions and takes the same road; refusals become gRPC statuses (API.md A-87). Calls arrive on gRPC's threads and post.
+// /v1/chat/completions and takes the same road; refusals become gRPC statuses. Calls arrive on gRPC's threads and post.
 #include <absl/status/statusor.h>
 
 #include <memory>

@@ -1,5 +1,5 @@
 #pragma once
-// What this frontend counts. Names are DESIGN.md section 7's. Label values come from fixed sets: nothing a client sends becomes a label.
+// What this frontend counts. Names are those of docs/operations.md. Label values come from fixed sets: nothing a client sends becomes a label.
 // The counters of tokens equal the sums over the usage blocks of the requests that ended with one.
 //
 // Any thread.

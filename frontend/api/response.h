@@ -1,5 +1,5 @@
 #pragma once
-// OpenAI's JSON, exactly: bodies, stream chunks, logprobs and usage, and the SSE frames they travel in (API.md ). Text in,
+// OpenAI's JSON, exactly: bodies, stream chunks, logprobs and usage, and the SSE frames they travel in. Text in,
 // text out; no state.
 #include <cstdint>
 #include <string>

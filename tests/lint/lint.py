@@ -49,6 +49,8 @@ BANNED = [
     (re.compile(r"[^_\w:](fork)\s*\(\s*\)"), "fork (posix_spawn is the one way)"),
 ]
 PATHS = re.compile(r"/(?:work|farm|home/\w+)/|/tmp/(?:hf/|bash_jobs|probe)")
+# Design notes that are not in this repository: whoever reads a comment must be able to look up what it names.
+ELSEWHERE = re.compile(r"\b(KV|API|MODELS|CASES|DESIGN|FREETOKEN|DEPS|PERF)\.md\b")
 
 findings = []
 heavy = {}
@@ -123,6 +125,8 @@ def main():
                 for number, line in enumerate(text.splitlines(), 1):
                     if PATHS.search(line):
                         findings.append(f"{rel}:{number}: a path of one machine: {line.strip()[:100]}")
+                    if ELSEWHERE.search(line):
+                        findings.append(f"{rel}:{number}: cites a document that is not here: {line.strip()[:100]}")
                     if "../shared" in line and not rel.startswith("tests/"):
                         findings.append(f"{rel}:{number}: names ../shared")
     check_heavy()

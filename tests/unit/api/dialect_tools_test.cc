@@ -41,12 +41,6 @@ std::vector<Event> Named(const FakeExchange& exchange) {
   return out;
 }
 
-std::string Names(const std::vector<Event>& events) {
-  std::string out;
-  for (const Event& event : events) out += event.name + " ";
-  return out;
-}
-
 const std::string kTools =
     R"("tools":[{"type":"function","name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}},)"
     R"({"type":"web_search"},{"type":"function","name":"now"}])";

@@ -1,4 +1,4 @@
-// chat.proto over a real gRPC channel: the same answers as HTTP, and the statuses of API.md A-87.
+// chat.proto over a real gRPC channel: the same answers as HTTP, and the statuses of its refusals.
 #include "frontend/api/grpc_chat.h"
 
 #include <grpcpp/grpcpp.h>
