@@ -60,6 +60,8 @@ void AnswerParser::Push(const Piece& piece, std::vector<OutputEvent>* out) {
 void AnswerParser::Finish(bool cut, std::vector<OutputEvent>* out) {
   out_ = out;
   out_begin_ = out->size();
+  // What may be the beginning of a closing tag is no part of an argument; it would be taken back if the answer went on.
+  if (cut && in_call_) held_tag_.clear();
   tags_.Flush(&held_tag_, [this](char c) { Symbol(c); });
   if (complete_) return;
   if (mode_ == Mode::kCalls) {

@@ -77,7 +77,7 @@ class HarmonyParser final : public OutputParser {
         if (IsBlank(c)) break;
         Complete();
         state_ = State::kOutside;
-        if (!symbols_.Ends(c)) Outside(c);
+        if (!complete_ && !symbols_.Ends(c)) Outside(c);
         break;
       case State::kOutside: Outside(c); break;
     }

@@ -70,7 +70,8 @@ void CheckPromises(const ParsedRequest& parsed, const RequestContext& context) {
   RC_ASSERT(!(r.continue_final_message && r.add_generation_prompt));
   RC_ASSERT(r.tools.size() == r.tool_paths.size());
   RC_ASSERT(r.policy.mode != tools::Mode::kRequired || !r.tools.empty());
-  RC_ASSERT(r.template_tools.is_null() || r.template_tools.AsArray().size() == r.tools.size());
+  // In parentheses: RC_ASSERT evaluates both sides of an || of its own.
+  RC_ASSERT((r.template_tools.is_null() || r.template_tools.AsArray().size() == r.tools.size()));
   if (r.route == Route::kCompletions) {
     RC_ASSERT(!r.prompts.empty());
     for (const auto& p : r.prompts) {

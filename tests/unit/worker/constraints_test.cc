@@ -181,8 +181,7 @@ TEST_CASE("the mask comes first, stop tokens only at the end, log-probabilities 
 }
 
 TEST_CASE("a vocabulary that cannot spell the answer fails with words") {
-  std::vector<std::string> vocabulary(5);
-  vocabulary[1] = "{";
+  const std::vector<std::string> vocabulary = {"", "{", "", "", ""};
   Constraints constraints(vocabulary);
   REQUIRE(constraints.Add(RequestId(1), Program(R"({"type":"object","required":["a"]})"), {}, {}).ok());
   const std::vector<TokenId> history{1};
