@@ -11,15 +11,16 @@ namespace {
 constexpr size_t kMaxProblems = 16;
 constexpr uint32_t kAhead = 8;  // entries whose pages are fetched before they are looked at
 
+// Cold, so that what finds nothing stays small and fast.
 template <class... Args>
-void Note(AuditReport* report, const char* kind, size_t g, uint32_t page, fmt::format_string<Args...> format, Args&&... args) {
+[[gnu::cold, gnu::noinline]] void Note(AuditReport* report, const char* kind, size_t g, uint32_t page, fmt::format_string<Args...> format, Args&&... args) {
   ++report->count;
   if (report->problems.size() < kMaxProblems) {
     report->problems.push_back({kind, static_cast<uint8_t>(g), page, fmt::format(format, std::forward<Args>(args)...)});
   }
 }
 
-void Mark(std::vector<std::vector<bool>>* pages, size_t g, uint32_t page, const Arena& arena) {
+[[gnu::cold, gnu::noinline]] void Mark(std::vector<std::vector<bool>>* pages, size_t g, uint32_t page, const Arena& arena) {
   if (pages->size() <= g) pages->resize(g + 1);
   if ((*pages)[g].empty()) (*pages)[g].resize(arena.size());
   (*pages)[g][page] = true;
@@ -176,18 +177,20 @@ void Ledger::AuditPages(size_t g, AuditReport* report) const {
   if (arena.refs_fingerprint() != tallies_[g].rows + tallies_[g].index) Note(report, "refs", g, 0, "references differ from rows and index");
   if (!arena.FreeListHolds()) Note(report, "free_list", g, 0, "{} listed, {} free", arena.free_listed(), arena.count(PageKind::kFree));  // I2
   uint32_t evictable = 0, owned = 0;
-  for (uint32_t p = 0; p < arena.size(); ++p) {
+  Naming* const namings = scratch_.namings[g].data();
+  const uint32_t size = arena.size(), limit = arena.limit();
+  for (uint32_t p = 0; p < size; ++p) {
     const StateWord word = arena.word(p);
-    const uint32_t rows = scratch_.namings[g][p].rows, nodes = index_.owner(g, p) != kNoNode;
-    scratch_.namings[g][p] = {};
+    const uint32_t rows = namings[p].rows, nodes = index_.owner(g, p) != kNoNode;
+    namings[p] = {};
     const uint32_t named = rows + nodes;
     owned += nodes;
     bool ok = word.ref() == named && word.indexed() == (nodes > 0) && word.io_pin() == 0;  // I3
     switch (word.kind()) {                                                                  // I1
-      case PageKind::kFree: ok = ok && word.ref() == 0 && p < arena.limit(); break;
+      case PageKind::kFree: ok = ok && word.ref() == 0 && p < limit; break;
       case PageKind::kHeld: ok = ok && word.ref() > 0; break;
       case PageKind::kRetiring:
-      case PageKind::kUnbacked: ok = ok && word.ref() == 0 && p >= arena.limit(); break;
+      case PageKind::kUnbacked: ok = ok && word.ref() == 0 && p >= limit; break;
       case PageKind::kQuarantined: break;
       default: ok = false;
     }
