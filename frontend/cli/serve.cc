@@ -224,11 +224,15 @@ class ServeRun {
   // Frontend first (its streams end or finish), then the supervisor and with it the workers; KILL for what does not listen.
   void StopAll() {
     const Instant begin = Clock::Real().Now();
+    bool patient = true;
     const auto wait_until = [&](Service& s, milliseconds limit) {
+      int again = 0;
       while (s.child && !s.child->Poll() && Clock::Real().Now() - begin < limit) {
         pollfd fds[2] = {{s.child->pidfd(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
         ::poll(fds, 2, 50);
-        if (ReadSignal(signals_.get()) != 0) s.child->Signal(SIGTERM);  // a second Ctrl-C: no more patience
+        if (ReadSignal(signals_.get()) != 0) patient = false;  // a second Ctrl-C: for whoever is still to be stopped, too
+        // Two that come at once are one to who reads them, hence a third.
+        if (!patient && again++ < 2) s.child->Signal(SIGTERM);
       }
     };
     const auto drain = milliseconds(static_cast<int64_t>(options_.drain_timeout_s * 1000));
