@@ -42,6 +42,13 @@ def parse_args():
     return ap.parse_args()
 
 
+def fnv1a(text):
+    h = 2166136261
+    for byte in text.encode("utf-8", "surrogatepass"):
+        h = (h ^ byte) * 16777619 & 0xFFFFFFFF
+    return h
+
+
 class Server:
     """The server as this client sees it."""
 
@@ -102,7 +109,7 @@ class Answer:
 class Demo:
     def __init__(self, args):
         self.args, self.server = args, Server(args.base)
-        self.tools = json.load(open(TOOLS_FILE, encoding="utf-8"))
+        self.tools = [t for t in json.load(open(TOOLS_FILE, encoding="utf-8")) if t["offered"]]
         self.lock = threading.Lock()
         self.lanes = [{"turn": 0, "state": "starts", "last": ""} for _ in range(args.conversations)]
         self.requests = self.calls = self.failed = self.tokens = self.prompt = self.cached = 0
@@ -148,15 +155,21 @@ class Demo:
         return answer
 
     def result_of(self, call, arguments):
-        """What the tool answers: made up, but always the same for the same call."""
+        """What the tool answers: made up, but always the same for the same call (frontend/console/demo_tools.h says how)."""
         stub = next((t["stub"] for t in self.tools if t["function"]["name"] == call["name"]), None)
         if stub is None:
             return {"error": "there is no tool " + call["name"]}
+        seed = call["name"] + json.dumps(arguments, separators=(",", ":"), ensure_ascii=False) + "/"
         result = {}
         for member, rule in stub.items():
-            r = random.Random(call["name"] + call["arguments"] + member)
-            result[member] = (arguments.get(rule["argument"]) if "argument" in rule else r.randint(*rule["range"]) if "range" in rule else
-                              r.choice(rule["choice"]) if "choice" in rule else rule["value"])
+            h = fnv1a(seed + member)
+            if "value" in rule:
+                result[member] = rule["value"]
+            elif "choice" in rule:
+                result[member] = rule["choice"][h % len(rule["choice"])]
+            else:
+                low, high = rule["range"]
+                result[member] = low + h % (high - low + 1)
         return result
 
     def lane_main(self, lane):

@@ -85,6 +85,8 @@ ModelView::ModelView() : constraints_(std::make_unique<grammar::ConstraintCache>
 
 ModelView::~ModelView() = default;
 
+bool ModelView::takes_tools() const { return has_tool_format() && template_ && template_->needs().tools; }
+
 void ModelView::ChooseFormat(const ParserNames& parsers, std::string_view chat_template) {
   const text::Vocabulary& vocabulary = tokenizer_->vocabulary();
   const auto choose = [](const std::string& asked, std::string_view found) {

@@ -70,6 +70,8 @@ class ModelView final {
   const std::string& tool_format() const { return tool_format_; }            // "" = none
   const std::string& reasoning_format() const { return reasoning_format_; }  // "" = none
   bool has_tool_format() const { return format_ && !tool_format_.empty(); }
+  // A conversation with tools shows them to the model, and its calls are read.
+  bool takes_tools() const;
   const std::string& format_error() const { return format_error_; }          // why the parsers that were asked for cannot be had; "" = they can
   // Compiled constraints, which depend on the vocabulary's markers. Any thread.
   grammar::ConstraintCache& constraints() const { return *constraints_; }

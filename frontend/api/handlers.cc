@@ -218,6 +218,10 @@ std::string Api::ModelObject() const {
   if (model) {
     const uint32_t context = limit ? limit : model->context_length();
     out.Member("max_model_len", context).Member("context_length", context);
+    out.Key("capabilities").Begin('[').Value("completion");
+    if (model->takes_tools()) out.Value("tools");
+    if (!model->reasoning_format().empty()) out.Value("thinking");
+    out.End(']');
     out.Key("meta")
         .Begin('{')
         .Member("name", model->name())

@@ -136,6 +136,8 @@ int Main(int argc, char** argv) {
   c->add_option("--system", chat.system, "System prompt");
   c->add_option("--max-tokens", chat.max_tokens, "Longest answer")->capture_default_str();
   c->add_option("--temperature", chat.temperature, "0 = greedy (default: the server's)");
+  c->add_flag_callback("--tools", [&] { chat.tools = true; }, "Offer the demo's tools (default: when the model's chat template takes tools)");
+  c->add_flag_callback("--no-tools", [&] { chat.tools = false; }, "Offer none");
   c->callback([&] { status = Chat(chat); });
   // The worker owns model, scheduler and kernels; it does what these ask.
   const auto worker = [&](const char* name, const char* help) {

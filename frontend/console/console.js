@@ -3,7 +3,7 @@
 'use strict';
 
 const $ = (id) => document.getElementById(id);
-const state = {history: [], tools: [], controller: null, model: '', key: '', tokens: [], rates: [], admin: true};
+const state = {history: [], tools: [], controller: null, model: '', key: '', tokens: [], rates: [], admin: true, generation: 0, restarts: null, pinned: true};
 try { state.key = sessionStorage.getItem('holdfast-key') || ''; } catch (e) { /* storage may be off: the key is asked for again */ }
 
 function countError(what) {
@@ -48,7 +48,7 @@ $('key-form').addEventListener('submit', () => {
   refresh();
 });
 
-// ---- the demo's tools: results are made up from the arguments, the same ones for the same arguments ----------------
+// ---- the demo's tools: results are made up from the arguments, as demo_tools.h says -----------------------------------
 function hash(text) {
   let h = 2166136261;
   for (const byte of new TextEncoder().encode(text)) {
@@ -61,12 +61,11 @@ function hash(text) {
 function stubResult(tool, args) {
   const seed = tool.function.name + JSON.stringify(args);
   const result = {};
-  for (const [name, rule] of Object.entries(tool.stub || {})) {
+  for (const [name, rule] of Object.entries(tool.stub)) {
     const h = hash(seed + '/' + name);
-    if (rule.argument !== undefined) result[name] = args[rule.argument] === undefined ? null : args[rule.argument];
-    else if (rule.range) result[name] = rule.range[0] + (h % (rule.range[1] - rule.range[0] + 1));
+    if (rule.value !== undefined) result[name] = rule.value;
     else if (rule.choice) result[name] = rule.choice[h % rule.choice.length];
-    else if (rule.value !== undefined) result[name] = rule.value;
+    else result[name] = rule.range[0] + (h % (rule.range[1] - rule.range[0] + 1));
   }
   return result;
 }
@@ -75,7 +74,8 @@ function answerCall(call) {
   const tool = state.tools.find((t) => t.function.name === call.function.name);
   if (!tool) return {error: 'there is no tool ' + call.function.name};
   let args;
-  try { args = JSON.parse(call.function.arguments || '{}'); } catch (e) { return {error: 'the arguments are no JSON'}; }
+  try { args = JSON.parse(call.function.arguments); } catch (e) { args = null; }
+  if (args === null || typeof args !== 'object' || Array.isArray(args)) return {error: 'the arguments are no JSON object'};
   return stubResult(tool, args);
 }
 
@@ -90,9 +90,25 @@ function addTurn(who, text) {
   return {turn, body};
 }
 
+// The log follows what comes, unless its reader scrolled back.
 function scroll() {
+  if (state.pinned) $('log').scrollTop = $('log').scrollHeight;
+}
+$('log').addEventListener('scroll', () => {
   const log = $('log');
-  if (log.scrollHeight - log.scrollTop - log.clientHeight < 160) log.scrollTop = log.scrollHeight;
+  state.pinned = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+});
+
+// Text is put into the page once a frame: a fast model sends more pieces than a page can be laid out for.
+const unwritten = new Map();
+function write(node, text) {
+  if (!unwritten.size) requestAnimationFrame(writeAll);
+  unwritten.set(node, (unwritten.get(node) || '') + text);
+}
+function writeAll() {
+  for (const [node, text] of unwritten) node.append(text);
+  unwritten.clear();
+  scroll();
 }
 
 async function* events(reply) {
@@ -115,7 +131,8 @@ async function complete(view) {
   const body = {messages: state.history, stream: true, stream_options: {include_usage: true}, temperature: Number($('temperature').value) || 0,
     max_tokens: Math.max(1, Number($('max-tokens').value) || 256)};
   if (state.model) body.model = state.model;
-  if ($('use-tools').checked && state.tools.length) body.tools = state.tools.map(({type, function: f}) => ({type, function: f}));
+  const offered = $('use-tools').checked ? state.tools.filter((t) => t.offered) : [];
+  if (offered.length) body.tools = offered.map(({type, function: f}) => ({type, function: f}));
   const reply = await fetch('v1/chat/completions', {method: 'POST', headers: headers({'Content-Type': 'application/json'}), body: JSON.stringify(body),
     signal: state.controller.signal});
   if (reply.status === 401) askForKey();
@@ -135,45 +152,56 @@ async function complete(view) {
     const choice = chunk.choices && chunk.choices[0];
     if (!choice) continue;
     const delta = choice.delta || {};
+    if (delta.reasoning_content || delta.content || delta.tool_calls || choice.finish_reason) view.turn.classList.remove('waiting');
     if (delta.reasoning_content) {
       if (!thought) view.turn.insertBefore(thought = el('div', 'thought'), view.body);
-      thought.textContent += delta.reasoning_content;
+      write(thought, delta.reasoning_content);
     }
     if (delta.content) {
       message.content += delta.content;
-      view.body.textContent = message.content;
+      write(view.body, delta.content);
     }
     for (const part of delta.tool_calls || []) {
       let call = calls[part.index];
       if (!call) {
         call = calls[part.index] = {id: part.id || '', type: 'function', function: {name: '', arguments: ''}};
         call.view = el('div', 'call');
-        call.view.append(el('b'), el('span'));
+        call.view.append(el('b'), ' ', el('span'));
         view.turn.append(call.view);
       }
       if (part.id) call.id = part.id;
-      if (part.function && part.function.name) call.function.name += part.function.name;
-      if (part.function && part.function.arguments) call.function.arguments += part.function.arguments;
-      call.view.children[0].textContent = call.function.name;
-      call.view.children[1].textContent = ' ' + call.function.arguments;
+      if (part.function && part.function.name) {
+        call.function.name += part.function.name;
+        write(call.view.children[0], part.function.name);
+      }
+      if (part.function && part.function.arguments) {
+        call.function.arguments += part.function.arguments;
+        write(call.view.children[1], part.function.arguments);
+      }
     }
     if (choice.finish_reason) finish = choice.finish_reason;
-    scroll();
   }
+  writeAll();
   if (finish === null) throw new Error('the stream ended without a finish');
   if (finish === 'length') view.turn.append(el('div', 'note', 'cut off at max tokens'));
   return {message, calls: finish === 'tool_calls' ? calls.filter(Boolean) : []};
 }
 
+const MOST_ROUNDS = 8;
+
 async function ask(text) {
+  const before = state.history.length;
   state.history.push({role: 'user', content: text});
+  state.pinned = true;
   addTurn('user', text);
-  state.controller = new AbortController();
+  const controller = state.controller = new AbortController();
   setBusy(true);
   let view = null;
   try {
-    for (let round = 0; round < 8; round++) {
-      view = addTurn('assistant');
+    for (let rounds = 0; ; rounds++) {
+      if (rounds === MOST_ROUNDS) throw new Error(MOST_ROUNDS + ' answers were calls: that is enough, and no answer');
+      view = state.view = addTurn('assistant');
+      view.turn.classList.add('waiting');
       const {message, calls} = await complete(view);
       if (calls.length) message.tool_calls = calls.map(({id, type, function: f}) => ({id, type, function: f}));
       state.history.push(message);
@@ -187,13 +215,19 @@ async function ask(text) {
     }
   } catch (error) {
     const stopped = error.name === 'AbortError';
-    if (view) view.turn.append(el('div', stopped ? 'note' : 'error', stopped ? 'stopped' : error.message));
-    // What was not answered is no part of the conversation.
-    while (state.history.length && state.history[state.history.length - 1].role !== 'user') state.history.pop();
-    state.history.pop();
+    if (view) {
+      view.turn.classList.remove('waiting');
+      view.turn.append(el('div', stopped ? 'note' : 'error', stopped ? 'stopped' : error.message));
+    }
+    writeAll();
+    // What was not answered is no part of the conversation. (A reset has begun another one.)
+    if (state.controller === controller) state.history.length = before;
+    if (!stopped && !$('prompt').value) $('prompt').value = text;
   } finally {
-    state.controller = null;
-    setBusy(false);
+    if (state.controller === controller) {
+      state.controller = state.view = null;
+      setBusy(false);
+    }
   }
 }
 
@@ -222,9 +256,10 @@ document.addEventListener('keydown', (event) => {
 $('stop').addEventListener('click', () => state.controller && state.controller.abort());
 $('reset').addEventListener('click', () => {
   if (state.controller) state.controller.abort();
+  state.controller = state.view = null;
   state.history = [];
   $('log').replaceChildren();
-  $('prompt').focus();
+  setBusy(false);
 });
 
 // ---- the server ----------------------------------------------------------------------------------------------------
@@ -241,12 +276,22 @@ async function refreshHealth() {
     if (reply.ok) showHealth('good', 'serving' + generation);
     else if (body.permanent) showHealth('bad', (body.error && body.error.message) || 'not serving');
     else showHealth('wait', (body.state || 'not ready') + generation + (body.error ? ': ' + body.error.message : ''));
-    if (body.restarts !== undefined) $('restarts').textContent = body.restarts;
+    if (body.restarts !== undefined) noteRestarts(body.restarts, body.generation);
     if (body.running !== undefined) $('running').textContent = body.running;
     if (body.waiting !== undefined) $('queued').textContent = body.waiting;
   } catch (e) {
     showHealth('bad', 'the server does not answer');
   }
+}
+
+// An answer that is under way goes on behind a lost engine: worth a line where it happens.
+function noteRestarts(restarts, generation) {
+  $('restarts').textContent = restarts;
+  if (state.restarts !== null && restarts > state.restarts) {
+    round = 0;  // look at the incidents now
+    if (state.view) state.view.turn.append(el('div', 'note', 'the engine was lost meanwhile; generation ' + generation + ' takes this answer on'));
+  }
+  state.restarts = restarts;
 }
 
 async function refreshModel() {
@@ -255,6 +300,9 @@ async function refreshModel() {
   const body = await reply.json();
   if (!body.data || !body.data.length) return;
   state.model = body.data[0].id;
+  const can = body.data[0].capabilities || [];
+  $('use-tools').checked = can.includes('tools');
+  $('no-tools').hidden = can.includes('tools');
   $('model').textContent = state.model;
 }
 
@@ -325,6 +373,7 @@ function drawRates() {
   if (!rates.length) return;
   $('tps').textContent = rates[rates.length - 1].toFixed(0);
   const top = Math.max(1, ...rates);
+  $('spark-top').textContent = 'up to ' + top.toFixed(0) + ' tokens/s in the last two minutes';
   const points = rates.map((r, i) => (240 - 2 * (rates.length - 1 - i)) + ',' + (39 - 37 * r / top).toFixed(1));
   document.querySelector('#spark polyline').setAttribute('points', points.join(' '));
 }
@@ -346,12 +395,29 @@ async function refreshTools() {
   const reply = await get('console-tools.json');
   if (!reply.ok) return;
   state.tools = await reply.json();
-  $('tool-list').replaceChildren(...state.tools.map((t) => {
-    const item = el('li', '', t.function.name);
-    item.title = t.function.description || '';
+  $('tool-list').replaceChildren(...state.tools.map((tool) => {
+    const item = el('li'), label = el('label'), box = el('input');
+    box.type = 'checkbox';
+    box.checked = tool.offered;
+    box.addEventListener('change', () => { tool.offered = box.checked; showExamples(); });
+    label.append(box, el('b', '', tool.function.name), el('span', 'quiet', ' ' + tool.function.description));
+    item.append(label);
     return item;
   }));
+  showExamples();
 }
+
+// Something to begin with: a question for each tool that is offered.
+function showExamples() {
+  const asks = $('use-tools').checked ? state.tools.filter((t) => t.offered).map((t) => t.examples[0]) : ['Explain photosynthesis in one sentence.'];
+  $('examples').replaceChildren(...asks.map((text) => {
+    const button = el('button', 'example', text);
+    button.type = 'button';
+    button.addEventListener('click', () => { if (!state.controller) ask(text); });
+    return button;
+  }));
+}
+$('use-tools').addEventListener('change', showExamples);
 
 // A server that is away makes fetch fail: the lamp says so, and the next round tries again.
 async function quietly(work) {

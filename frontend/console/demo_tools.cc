@@ -1,5 +1,6 @@
 #include "frontend/console/demo_tools.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -21,24 +22,18 @@ uint32_t Hash(std::string_view text) {
 }
 
 absl::Status CheckRule(const std::string& at, const JsonValue& rule) {
-  const JsonValue* argument = rule.Find("argument");
   const JsonValue* range = rule.Find("range");
   const JsonValue* choice = rule.Find("choice");
-  if (argument && argument->is_string()) return absl::OkStatus();
   if (rule.Find("value")) return absl::OkStatus();
   if (choice && choice->is_array() && !choice->AsArray().empty()) return absl::OkStatus();
   if (range && range->is_array() && range->AsArray().size() == 2) {
     const auto& ends = range->AsArray();
     if (ends[0].kind() == JsonValue::Kind::kInt && ends[1].kind() == JsonValue::Kind::kInt && ends[0].AsInt() <= ends[1].AsInt()) return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(at + " must have one of argument (a name), range (two whole numbers, the lower first), choice (a filled array), value");
+  return absl::InvalidArgumentError(at + " must have one of range (two whole numbers, the lower first), choice (a filled array), value");
 }
 
-JsonValue Make(const JsonValue& rule, const JsonValue& arguments, const std::string& seed) {
-  if (const JsonValue* argument = rule.Find("argument")) {
-    const JsonValue* value = arguments.Find(argument->AsString());
-    return value ? *value : JsonValue();
-  }
+JsonValue Make(const JsonValue& rule, const std::string& seed) {
   if (const JsonValue* value = rule.Find("value")) return *value;
   const uint32_t h = Hash(seed);
   if (const JsonValue* choice = rule.Find("choice")) return choice->AsArray()[h % choice->AsArray().size()];
@@ -48,37 +43,47 @@ JsonValue Make(const JsonValue& rule, const JsonValue& arguments, const std::str
 
 std::string Error(const std::string& what) { return JsonValue(JsonValue::Object{{"error", JsonValue(what)}}).Dump(); }
 
+std::string TextOf(const JsonValue* value) { return value && value->is_string() ? value->AsString() : std::string(); }
+
 }  // namespace
 
 absl::StatusOr<DemoTools> DemoTools::Parse(std::string_view json) {
   HF_ASSIGN_OR_RETURN(const JsonValue all, text::ParseJson(json));
   if (!all.is_array()) return absl::InvalidArgumentError("the demo's tools must be an array");
-  JsonValue::Array declarations;
-  JsonValue::Object stubs;
-  for (const JsonValue& tool : all.AsArray()) {
-    const std::string at = "tools[" + std::to_string(declarations.size()) + "]";
-    const JsonValue* function = tool.Find("function");
-    const JsonValue* name = function ? function->Find("name") : nullptr;
-    const JsonValue* stub = tool.Find("stub");
-    if (!name || !name->is_string() || !stub || !stub->is_object()) return absl::InvalidArgumentError(at + " must have function.name and stub");
+  DemoTools out;
+  for (const JsonValue& entry : all.AsArray()) {
+    const std::string at = "tools[" + std::to_string(out.tools_.size()) + "]";
+    const JsonValue* function = entry.Find("function");
+    const JsonValue* stub = entry.Find("stub");
+    DemoTool tool;
+    if (function) tool.name = TextOf(function->Find("name"));
+    if (tool.name.empty() || !stub || !stub->is_object()) return absl::InvalidArgumentError(at + " must have function.name and stub");
     for (const auto& [member, rule] : stub->AsObject()) HF_RETURN_IF_ERROR(CheckRule(at + ".stub." + member, rule));
-    declarations.push_back(JsonValue(JsonValue::Object{{"type", JsonValue("function")}, {"function", *function}}));
-    stubs.emplace_back(name->AsString(), *stub);
+    tool.stub = *stub;
+    tool.description = TextOf(function->Find("description"));
+    tool.declaration = JsonValue(JsonValue::Object{{"type", JsonValue("function")}, {"function", *function}});
+    if (const JsonValue* offered = entry.Find("offered"); offered && offered->is_bool()) tool.offered = offered->AsBool();
+    if (const JsonValue* examples = entry.Find("examples"); examples && examples->is_array()) {
+      for (const JsonValue& example : examples->AsArray()) tool.examples.push_back(TextOf(&example));
+    }
+    out.tools_.push_back(std::move(tool));
   }
-  DemoTools tools;
-  tools.declarations_ = JsonValue(std::move(declarations));
-  tools.stubs_ = JsonValue(std::move(stubs));
-  return tools;
+  return out;
+}
+
+const DemoTool* DemoTools::Find(std::string_view name) const {
+  const auto it = std::find_if(tools_.begin(), tools_.end(), [&](const DemoTool& t) { return t.name == name; });
+  return it == tools_.end() ? nullptr : &*it;
 }
 
 std::string DemoTools::Answer(std::string_view name, std::string_view arguments) const {
-  const JsonValue* stub = stubs_.Find(name);
-  if (!stub) return Error("there is no tool " + std::string(name));
+  const DemoTool* tool = Find(name);
+  if (!tool) return Error("there is no tool " + std::string(name));
   const auto parsed = text::ParseJson(arguments);
   if (!parsed.ok() || !parsed->is_object()) return Error("the arguments are no JSON object");
   const std::string seed = std::string(name) + parsed->Dump() + "/";
   JsonValue::Object result;
-  for (const auto& [member, rule] : stub->AsObject()) result.emplace_back(member, Make(rule, *parsed, seed + member));
+  for (const auto& [member, rule] : tool->stub.AsObject()) result.emplace_back(member, Make(rule, seed + member));
   return JsonValue(std::move(result)).Dump();
 }
 

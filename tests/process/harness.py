@@ -1,6 +1,7 @@
 """Starts and stops the real binaries for the process tests, and looks at them from outside: HTTP, /proc, exit codes."""
 import contextlib
 import http.client
+import importlib.util
 import json
 import os
 import pathlib
@@ -30,6 +31,24 @@ def model_file(kind, *args):
         subprocess.run([str(BIN / "holdfast-make-model"), "--kind", kind, *map(str, args), str(temporary)], check=True, capture_output=True)
         os.replace(temporary, path)
     return path
+
+
+def script_model(folder, scripts, *args):
+    """A model that says these scripts: [{"pieces": [...]}, ...]; script k where the last message ends with <Sk>."""
+    (folder / "scripts.json").write_text(json.dumps(scripts))
+    out = folder / "model.gguf"
+    subprocess.run([str(BIN / "holdfast-make-model"), "--kind", "script", "--scripts", str(folder / "scripts.json"), *map(str, args), str(out)], check=True, capture_output=True)
+    return out
+
+
+def demo_tool_result(name, arguments):
+    """What deploy/demo.py answers to a call, as JSON text."""
+    spec = importlib.util.spec_from_file_location("holdfast_demo", SOURCE / "deploy" / "demo.py")
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    caller = demo.Demo.__new__(demo.Demo)
+    caller.tools = json.loads(pathlib.Path(demo.TOOLS_FILE).read_text())
+    return json.dumps(caller.result_of({"name": name}, arguments), separators=(",", ":"))
 
 
 def wait_for(predicate, timeout, what):

@@ -1,13 +1,12 @@
 """The demo of deploy/quickstart.sh --demo, shorter: conversations that call tools, a kill -9 in the middle, an audit that can fail."""
 import json
-import os
-import pathlib
+import re
 import subprocess
 import sys
 
-from harness import Server, model_file
+from harness import SOURCE, Server, model_file
 
-DEMO = pathlib.Path(os.environ["HOLDFAST_SOURCE"]) / "deploy" / "demo.py"
+DEMO = SOURCE / "deploy" / "demo.py"
 
 
 def run(server, tmp_path, *flags):
@@ -34,3 +33,38 @@ def test_the_audit_says_so_when_it_is_not_so(tmp_path):
         r, audit = run(server, tmp_path, "--serve-pid", str(1 << 22), "--conversations", "1", "--turns", "1")
         assert r.returncode == 1
         assert audit["kills"] == 0 and "BAD  kills survived" in r.stdout
+
+
+def test_the_demos_tools_are_of_the_default_models_world():
+    """Same names, parameters and results, and questions of a shape that it was trained on, so that the default model answers well."""
+    sys.path.insert(0, str(SOURCE / "deploy" / "default-model"))
+    try:
+        import world
+    finally:
+        sys.path.pop(0)
+    known = {t.name: t for t in world.TOOLS}
+    tools = json.loads((SOURCE / "frontend" / "console" / "demo_tools.json").read_text())
+    assert 1 <= sum(t["offered"] for t in tools) <= 5, "it was trained with one to five tools"
+    for tool in tools:
+        mine = known[tool["function"]["name"]]
+        assert {"type": tool["type"], "function": tool["function"]} == mine.declaration()
+        assert list(tool["stub"]) == list(mine.result)
+        for member, rule in tool["stub"].items():
+            kind = mine.result[member]
+            possible = rule.get("choice") or [rule["value"]] if "range" not in rule else rule["range"]
+            for value in possible:
+                if kind == "ok":
+                    assert value == "ok"
+                elif kind == "clock":
+                    assert re.fullmatch(r"[0-2]\d:[0-5][05]", value)
+                elif kind in world.VALUES:
+                    assert value in world.VALUES[kind]
+                else:
+                    assert 0 < len(str(value)) <= int(kind[1:]) and type(value) is int, (tool, member)
+        for example in tool["examples"]:
+            asks = [re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\w+)", re.escape(ask)) for ask in mine.asks]
+            found = next((m for m in (re.fullmatch(ask, example) for ask in asks) if m), None)
+            assert found, example
+            for name, value in found.groupdict().items():
+                kind = mine.params[name]
+                assert value.isdigit() if kind not in world.VALUES else value in world.VALUES[kind], (example, name)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import harness
-from harness import Server, model_file
+from harness import Server, model_file, script_model
 
 HERMES = ("--tool-call-parser", "hermes", "--reasoning-parser", "think")
 GEMMA = ("--tool-call-parser", "gemma4", "--reasoning-parser", "gemma4")
@@ -53,14 +53,6 @@ def calls_of(stream, choice=0):
     return calls
 
 
-def script_model(tmp_path_factory, scripts):
-    folder = tmp_path_factory.mktemp("scripts")
-    source, out = folder / "scripts.json", folder / "model.gguf"
-    source.write_text(json.dumps(scripts))
-    subprocess.run([str(harness.BIN / "holdfast-make-model"), "--kind", "script", "--scripts", str(source), str(out)], check=True, capture_output=True)
-    return out
-
-
 # One answer, cut into tokens in different ways. A piece occurs once in the file, so every answer differs a little.
 def answer(k):
     return (f'<think>hm {k}</think>Text{k} <tool_call>\n{{"name": "add", "arguments": {{"a": {k}, "flags": [true]}}}}\n</tool_call>'
@@ -90,7 +82,7 @@ def test_every_split_gives_the_same_calls(tmp_path_factory):
     seen = set("\n")
     sizes = [2, 3, 4, 5, 7, 9, 11, 13, 17, 23, 31, 47, 200]
     scripts = [{"pieces": cut(answer(k + 1), size, seen)} for k, size in enumerate(sizes)]
-    with Server(script_model(tmp_path_factory, scripts), *HERMES) as s:
+    with Server(script_model(tmp_path_factory.mktemp("scripts"), scripts), *HERMES) as s:
         for k in range(len(sizes)):
             body = {"messages": [{"role": "user", "content": f"<S{k:02}>"}], "tools": TOOLS, "temperature": 0, "max_tokens": 400}
             plain = s.post("/v1/chat/completions", body).json["choices"][0]

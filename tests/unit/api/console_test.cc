@@ -1,6 +1,9 @@
 // The page at GET / and the tools it offers.
 #include <catch2/catch.hpp>
 
+#include <set>
+#include <string>
+
 #include "frontend/console/assets.h"
 #include "frontend/console/demo_tools.h"
 #include "tests/unit/api/rig.h"
@@ -56,13 +59,24 @@ TEST_CASE("the page is there without an engine and without a key") {
 TEST_CASE("the demo's tools answer the same call the same way") {
   const auto tools = console::DemoTools::Parse(console::DemoToolsJson());
   REQUIRE(tools.ok());
-  CHECK(tools->declarations().AsArray().size() >= 4);
-  for (const auto& tool : tools->declarations().AsArray()) CHECK(tool.Find("stub") == nullptr);
+  CHECK(tools->tools().size() >= 4);
+  for (const console::DemoTool& tool : tools->tools()) {
+    INFO(tool.name);
+    CHECK(tool.declaration.AsObject().size() == 2);
+    CHECK(tool.declaration.Find("function")->Find("name")->AsString() == tool.name);
+    CHECK_FALSE(tool.description.empty());
+    CHECK_FALSE(tool.examples.empty());
+  }
   const std::string one = tools->Answer("get_weather", R"({"city":"Oslo"})");
   CHECK(one == tools->Answer("get_weather", R"({"city":"Oslo"})"));
   const auto parsed = text::ParseJson(one);
   REQUIRE(parsed.ok());
   CHECK(parsed->Find("sky") != nullptr);
+  // How the arguments are spaced is no part of the call, what they say is.
+  CHECK(one == tools->Answer("get_weather", R"({ "city" : "Oslo" })"));
+  std::set<std::string> answers;
+  for (const char* city : {"Oslo", "Rome", "Paris", "Lima", "Cairo", "Tokyo"}) answers.insert(tools->Answer("get_weather", std::string(R"({"city":")") + city + "\"}"));
+  CHECK(answers.size() > 3);
   CHECK(text::ParseJson(tools->Answer("no_such_tool", "{}"))->Find("error") != nullptr);
   CHECK(text::ParseJson(tools->Answer("get_weather", "no json"))->Find("error") != nullptr);
   CHECK(text::ParseJson(tools->Answer("get_weather", "[]"))->Find("error") != nullptr);

@@ -101,6 +101,21 @@ TEST_CASE("a strict frontend refuses foreign model names") {
   CHECK(rig.Ask("POST", "/v1/chat/completions", R"({"model":"tiny-test","messages":[{"role":"user","content":"Hi"}]})")->status == 200);
 }
 
+TEST_CASE("a model says whether it is shown tools") {
+  const auto capabilities = [](const proto::ModelCard& card, const api::ParserNames& parsers) {
+    FakeEngine engine(card, Hello);
+    RigOptions options;
+    options.parsers = parsers;
+    Rig rig(&engine, options);
+    return rig.Ask("GET", "/v1/models")->Json().Find("data")->AsArray()[0].Find("capabilities")->Dump();
+  };
+  CHECK(capabilities(TestCard(), {}) == R"(["completion"])");
+  CHECK(capabilities(ToolCard(), {}) == R"(["completion","tools","thinking"])");
+  CHECK(capabilities(ToolCard(), {"none", "none"}) == R"(["completion"])");
+  // A parser makes no template show tools.
+  CHECK(capabilities(TestCard(), {"hermes", "none"}) == R"(["completion"])");
+}
+
 TEST_CASE("tokenize and detokenize speak both dialects") {
   FakeEngine engine(TestCard(), Hello);
   Rig rig(&engine);
