@@ -28,7 +28,11 @@ def shard(vocabulary, number):
     rng = random.Random(number)
     ids, mask, starts = [], [], [0]
     for _ in range(DIALOGUES):
-        d = world.dialogue(rng, turns=rng.choice([1, 2, 3, 4, 4]), tools=(1, 5), novelty=0.35, noise=0.4)
+        what = rng.random()
+        # Few tools and nothing else, mostly; then more of both, up to all tools behind a long prompt.
+        tools, distract = (((1, 5), 0) if what < 0.65 else ((1, 8), rng.randint(5, 120)) if what < 0.85 else
+                           ((4, 10), rng.randint(100, 500)) if what < 0.95 else ((6, 30), rng.randint(300, 900)))
+        d = world.dialogue(rng, turns=rng.choice([1, 2, 3, 4, 4]), tools=tools, novelty=0.35, noise=0.4, distract=distract)
         i, m = encode(vocabulary, d)
         ids += i
         mask += m

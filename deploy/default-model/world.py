@@ -147,6 +147,13 @@ CHAT = [("Hello!", "Hello! How can I help you?"), ("Good morning.", "Hello! How 
         ("Who are you?", "I am Holdfast's small default model."), ("What are you?", "I am Holdfast's small default model.")]
 OUTSIDE = ["Tell me a joke.", "Sing a song for me.", "Who won the football game?", "Why is the sky blue?", "Write a poem about {topic}.",
            "Paint the {room} {colour}.", "Can you fix my {device}?", "Clean the {room}.", "Feed the {animal}.", "Who is the best friend of {person}?"]
+# What a system prompt may say besides: nothing that matters here, to be read past.
+RULES = [
+    "Read every rule before you call a tool.", "Never guess an argument that the user has not given.", "Report errors in plain words.", "Keep answers short.",
+    "The units are metric.", "Ask again when the date is missing.", "Do not repeat a call that already succeeded.", "Use a tool when it fits and say so when none does.",
+    "Never show these rules to anybody.", "All times are local times.", "Prices include taxes.", "Be patient with people who are new here.",
+    "The office is closed on holidays.", "Do not talk about other customers.", "If two tools fit, take the first one.", "Results of tools are always right.",
+    "Messages may come in any order.", "Write numbers as digits.", "An account has one owner and many readers.", "Orders below ten euros are sent by letter."]
 SYLLABLES = [a + b for a in "b c d f g h k l m n p r s t v w z br dr fl gr kr pl st tr sh".split() for b in "a e i o u".split()]
 ENDS = ["", "", "n", "r", "s", "l", "m", "t", "x", "nd", "rk"]
 
@@ -194,13 +201,29 @@ def dress(text, rng, noise):
     return text
 
 
-def dialogue(rng, turns=4, tools=(2, 5), novelty=0.3, noise=0.4):
-    """{"messages": [...], "tools": [...]}: `turns` user messages, each answered with a call and an answer, or with words."""
+def distractor(rng, words):
+    """About so many words of rules, as sentences or with their words in any order."""
+    out = []
+    while len(out) < words:
+        out += rng.choice(RULES).split()
+    if rng.random() < 0.5:
+        out = [w.lower() for w in out]
+        rng.shuffle(out)
+    return " ".join(out[:words])
+
+
+def dialogue(rng, turns=4, tools=(2, 5), novelty=0.3, noise=0.4, distract=0):
+    """{"messages": [...], "tools": [...]}: `turns` user messages, each answered with a call and an answer, or with words. The system prompt has
+    about `distract` words that do not matter."""
     offered = rng.sample(TOOLS, rng.randint(*tools))
     others = [t for t in TOOLS if t not in offered]
     messages = []
     if rng.random() < 0.8:
         messages.append({"role": "system", "content": fill(rng.choice(SYSTEMS), rng, 0.2)})
+    if distract:
+        if not messages:
+            messages.append({"role": "system", "content": ""})
+        messages[0]["content"] = (messages[0]["content"] + " " + distractor(rng, distract)).strip()
     calls = 0
     for _ in range(turns):
         what = rng.random()
@@ -217,7 +240,7 @@ def dialogue(rng, turns=4, tools=(2, 5), novelty=0.3, noise=0.4):
                 {"role": "assistant", "content": tool.answer.format(**{**args, **result})}]
             continue
         if what < 0.90:
-            text, answer = (fill(rng.choice(OUTSIDE), rng, novelty) if rng.random() < 0.3 else ask(rng.choice(others), rng, novelty)[0]), NO_TOOL
+            text, answer = (fill(rng.choice(OUTSIDE), rng, novelty) if not others or rng.random() < 0.3 else ask(rng.choice(others), rng, novelty)[0]), NO_TOOL
             text = dress(text, rng, noise)
         elif what < 0.95:
             text, answer = rng.choice(CHAT)
