@@ -29,10 +29,16 @@ function headers(extra) {
   return all;
 }
 
-async function get(path) {
-  const reply = await fetch(path, {headers: headers({Accept: 'application/json'}), cache: 'no-store'});
-  if (reply.status === 401) askForKey();
+// fetch, with the key. A refusal of a key that was replaced in the meantime is old news.
+async function fetchWithKey(path, options) {
+  const key = state.key;
+  const reply = await fetch(path, options);
+  if (reply.status === 401 && key === state.key) askForKey();
   return reply;
+}
+
+function get(path) {
+  return fetchWithKey(path, {headers: headers({Accept: 'application/json'}), cache: 'no-store'});
 }
 
 let keyAsked = false;
@@ -133,9 +139,8 @@ async function complete(view) {
   if (state.model) body.model = state.model;
   const offered = $('use-tools').checked ? state.tools.filter((t) => t.offered) : [];
   if (offered.length) body.tools = offered.map(({type, function: f}) => ({type, function: f}));
-  const reply = await fetch('v1/chat/completions', {method: 'POST', headers: headers({'Content-Type': 'application/json'}), body: JSON.stringify(body),
+  const reply = await fetchWithKey('v1/chat/completions', {method: 'POST', headers: headers({'Content-Type': 'application/json'}), body: JSON.stringify(body),
     signal: state.controller.signal});
-  if (reply.status === 401) askForKey();
   if (!reply.ok) {
     const text = await reply.text();
     let message = text;
@@ -269,8 +274,10 @@ function showHealth(lamp, text) {
 }
 
 async function refreshHealth() {
+  const away = (yes) => document.querySelector('aside').classList.toggle('away', yes);
   try {
     const reply = await get('health');
+    away(false);
     const body = await reply.json();
     const generation = body.generation ? ', generation ' + body.generation : '';
     if (reply.ok) showHealth('good', 'serving' + generation);
@@ -281,6 +288,8 @@ async function refreshHealth() {
     if (body.waiting !== undefined) $('queued').textContent = body.waiting;
   } catch (e) {
     showHealth('bad', 'the server does not answer');
+    away(true);
+    $('tps').textContent = '–';
   }
 }
 
@@ -319,7 +328,7 @@ function sum(text, name) {
 function showPool(pool) {
   const box = el('div', 'pool');
   const name = el('div', 'name');
-  name.append(el('span', '', pool.window ? pool.name : pool.name + ' attention'), el('span', 'quiet', pool.held + ' held, ' + pool.evictable + ' cached of ' + pool.capacity));
+  name.append(el('span', '', pool.window ? 'window of ' + pool.window + ' tokens' : pool.name + ' attention'), el('span', 'quiet', pool.held + ' held, ' + pool.evictable + ' cached of ' + pool.capacity));
   const bar = el('div', 'bar');
   bar.setAttribute('role', 'img');
   bar.setAttribute('aria-label', pool.name + ': ' + ['held', 'evictable', 'retiring', 'quarantined', 'free'].map((k) => k + ' ' + pool[k]).join(', ') + ' of ' + pool.capacity + ' pages');
@@ -333,6 +342,7 @@ function showPool(pool) {
 }
 
 async function refreshServer() {
+  if (!state.admin) return;
   const [status, metrics, requests] = await Promise.all([get('v1/cache/status'), get('metrics'), get('v1/requests')]);
   state.admin = status.status !== 404;
   $('admin-note').hidden = state.admin;

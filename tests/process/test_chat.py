@@ -1,11 +1,13 @@
 """`holdfast chat`: tool calls are shown and answered, Ctrl-C stops an answer and not the chat, commands, what a request holds."""
 import contextlib
+import fcntl
 import http.server
 import json
 import os
 import pty
 import select
 import subprocess
+import termios
 import threading
 import time
 
@@ -68,7 +70,7 @@ class Terminal:
     def __init__(self, *arguments):
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen([str(BIN / "holdfast"), "chat", *arguments], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-                                        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0))
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         os.close(slave)
         self.seen, self.at = "", 0
 

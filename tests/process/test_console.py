@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from chromium import BROWSER, Browser
-from harness import SOURCE, Server, demo_tool_result, model_file, script_model
+from harness import SOURCE, Server, demo_tool_result, free_port, model_file, script_model
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (apt-get install chromium)")
 
@@ -159,6 +159,29 @@ def test_it_is_readable_and_fits(page, width, height, dark, tmp_path):
     quiet(page)
 
 
+def test_numbers_of_a_server_that_is_gone_do_not_look_live(tmp_path):
+    with Server(model_file("script")) as server, Browser(tmp_path / "profile") as page:
+        page.open(server.url + "/")
+        page.wait("document.querySelectorAll('.pool').length")
+        assert page.run("getComputedStyle(document.querySelector('aside section')).opacity") == "1"
+        server.terminate()
+        page.wait("document.querySelector('#health-text').textContent === 'the server does not answer'")
+        assert page.run("getComputedStyle(document.querySelector('aside section')).opacity") == "0.5"
+        assert page.run("document.querySelector('#tps').textContent") == "–"
+        assert page.run("document.documentElement.dataset.errors") == "0"
+
+
+def test_where_the_admin_routes_are_elsewhere_the_page_says_so_and_asks_once(tmp_path):
+    with Server(model_file("script"), "--admin-port", free_port()) as server, Browser(tmp_path / "profile") as page:
+        page.open(server.url + "/")
+        page.wait("!document.querySelector('#admin-note').hidden && Number(document.documentElement.dataset.rounds) >= 4")
+        assert page.run("document.querySelector('#running').textContent") == "0"    # of /health, which everyone may ask
+        say(page, "<S02>")
+        assert "alpha beta gamma delta" in answered(page)[1][1]
+        assert page.run("document.documentElement.dataset.errors") == "0"
+        assert len(page.complaints) <= 3 and all("404" in c for c in page.complaints), page.complaints
+
+
 def test_the_page_asks_for_a_key_where_one_is_needed(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("s3cret-key\n")
@@ -166,9 +189,15 @@ def test_the_page_asks_for_a_key_where_one_is_needed(tmp_path):
         page.open(server.url + "/")
         page.wait("document.querySelector('#key-dialog').open")
         assert page.run("document.activeElement.id") == "key"
+        # A request of before the key is known, and refused only after: no reason to ask again.
+        page.run("window.late = (() => { const real = window.fetch; return new Promise((told) => { window.fetch = async (u, o) => { window.fetch = real; "
+                 "const r = await real(u, o); while (!state.key) await new Promise((f) => setTimeout(f, 10)); told(r.status); return r; }; }); })(); void 0")
+        page.run("refreshHealth = () => {}; quietly(refreshModel); void 0")
         page.type("s3cret-key")
         page.press("Enter", number=13, text="\r")
+        assert page.run("window.late") == 401
         page.wait("document.querySelector('#model').textContent === 'script-model'")
+        assert page.run("document.querySelector('#key-dialog').open") is False
         say(page, "<S02>")
         assert "alpha beta gamma delta" in answered(page)[1][1]
         assert page.run("document.documentElement.dataset.errors") == "0"
