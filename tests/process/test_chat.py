@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import termios
 import threading
@@ -13,7 +14,7 @@ import time
 
 import pytest
 
-from harness import BIN, SOURCE, Server, demo_tool_result, script_model
+from harness import BIN, SOURCE, Server, demo_tool_result, model_file, script_model, wait_for
 
 HERMES = ("--tool-call-parser", "hermes", "--reasoning-parser", "think")
 
@@ -143,6 +144,15 @@ class Recorder(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         events = self.server.answers.pop(0)
+        if events[-1] is None:   # an answer that does not end: until the client leaves
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(b"".join(b"data: " + json.dumps(e).encode() + b"\n\n" for e in events[:-1]))
+            self.connection.settimeout(60)
+            assert self.connection.recv(1) == b""
+            self.server.left += 1
+            return
         self.reply("text/event-stream", b"".join(b"data: " + json.dumps(e).encode() + b"\n\n" for e in events) + b"data: [DONE]\n\n")
 
     def reply(self, kind, body):
@@ -159,7 +169,7 @@ class Recorder(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def recorder(capabilities, answers):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as s:
-        s.capabilities, s.answers, s.bodies = capabilities, answers, []
+        s.capabilities, s.answers, s.bodies, s.left = capabilities, answers, [], 0
         thread = threading.Thread(target=s.serve_forever)
         thread.start()
         try:
@@ -191,6 +201,36 @@ def test_what_is_sent():
     assert [b["tools"] for b in s.bodies[:4]] == [tools] * 4
     assert s.bodies[4]["tools"] == [t for t in tools if t["function"]["name"] != "get_time"]
     assert all(b["stream"] and b["temperature"] == 0 for b in s.bodies)
+
+
+def test_what_was_stopped_counts_as_far_as_it_was_said():
+    half = said("Half")[:-1] + [None]
+    calls = said("", "tool_calls", [("turn_on", '{"device":"fan"}')])
+    with recorder(["tools"], [half, [None], calls, [None], said("Yes.")]) as (s, url):
+        process = subprocess.Popen([str(BIN / "holdfast"), "chat", "--server", url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for question, requests in [("one", 1), ("two", 2), ("three", 4)]:
+            process.stdin.write(question + "\n")
+            process.stdin.flush()
+            if question == "one":
+                assert process.stdout.read(4) == "Half"
+            wait_for(lambda: len(s.bodies) == requests, 30, f"request {requests}")
+            gone = s.left + 1
+            process.send_signal(signal.SIGINT)
+            wait_for(lambda: s.left == gone, 30, "the client leaves")
+        out, _ = process.communicate("four\n", timeout=60)
+        assert process.returncode == 0 and out.count("[stopped]") == 3 and out.endswith("Yes.\n"), out
+    # Half an answer stays; a question without one goes, with the calls that came of it.
+    assert s.bodies[-1]["messages"] == [{"role": "user", "content": "one"}, {"role": "assistant", "content": "Half"}, {"role": "user", "content": "four"}]
+
+
+def test_what_cannot_work_is_said(tmp_path):
+    r = chat("http://127.0.0.1:1", lines=[])
+    assert r.returncode == 1 and "is `holdfast serve` running?" in r.stderr
+    (tmp_path / "keys").write_text("s3cret-key\n")
+    with Server(model_file("script"), "--api-key-file", tmp_path / "keys") as s:
+        r = chat(s.url, lines=["Hi <S02>"])
+        assert r.returncode == 1 and "HTTP 401" in r.stderr and "--key" in r.stderr and r.stdout == "", r
+        assert chat(s.url, "--key", "s3cret-key", lines=["Hi <S02>"]).returncode == 0
 
 
 @pytest.mark.parametrize("capabilities,flags,offered", [(["completion"], [], False), (["completion", "tools"], ["--no-tools"], False), (["completion"], ["--tools"], True)])
