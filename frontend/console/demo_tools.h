@@ -15,7 +15,7 @@ namespace holdfast::console {
 struct DemoTool {
   std::string name, description;
   text::JsonValue declaration;      // as a request's "tools" takes it
-  bool offered = true;              // without being asked for: the default model was trained with at most five at a time
+  bool offered = true;              // without being asked for: no more than five, as in most of the default model's training
   std::vector<std::string> examples;
   text::JsonValue stub;
 };

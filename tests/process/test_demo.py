@@ -44,7 +44,7 @@ def test_the_demos_tools_are_of_the_default_models_world():
         sys.path.pop(0)
     known = {t.name: t for t in world.TOOLS}
     tools = json.loads((SOURCE / "frontend" / "console" / "demo_tools.json").read_text())
-    assert 1 <= sum(t["offered"] for t in tools) <= 5, "it was trained with one to five tools"
+    assert 1 <= sum(t["offered"] for t in tools) <= 5, "most of its training has one to five tools"
     for tool in tools:
         mine = known[tool["function"]["name"]]
         assert {"type": tool["type"], "function": tool["function"]} == mine.declaration()
