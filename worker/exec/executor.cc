@@ -69,7 +69,9 @@ absl::StatusOr<const ExecResult*> Executor::Run(const sched::StepPlan& plan, con
   }
   if (FaultPoint("exec.step")) return absl::InternalError("fault point exec.step");
   const kernels::Batch& batch = batch_.Fill(plan, storage_->plan(), model_->hparams().vocab);
+  PrepareConstraints(plan, table);
   model_->Forward(*ops_, batch, storage_->view());
+  aside_.Wait();
   if (!model_->status().ok()) return model_->status();
   HF_RETURN_IF_ERROR(Sampling(plan, table));
   result_.step_us = static_cast<uint32_t>(NowUs() - start);
@@ -82,6 +84,20 @@ absl::StatusOr<const ExecResult*> Executor::Run(const sched::StepPlan& plan, con
     ++next;
   }
   return &result_;
+}
+
+void Executor::PrepareConstraints(const sched::StepPlan& plan, const SamplingTable& table) {
+  constrained_.clear();
+  if (constraints_ == nullptr || !draws()) return;
+  for (const sched::StepEntry& e : plan.entries) {
+    const SamplingTable::Entry* entry = e.sample ? table.Find(e.request) : nullptr;
+    if (entry != nullptr && entry->params.constrained) constrained_.push_back(&e);
+  }
+  if (constrained_.empty()) return;
+  aside_.Start([this] {
+    // What fails here fails again for the draw, and is told then.
+    for (const sched::StepEntry* e : constrained_) (void)constraints_->Allowed(e->request, e->history, e->prompt_tokens);
+  });
 }
 
 Sample Executor::DrawToken(const sched::StepEntry& e, const SamplingParams& params, std::string* why) {

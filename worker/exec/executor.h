@@ -15,6 +15,7 @@
 
 #include "kernels/ops.h"
 #include "proto/base/ids.h"
+#include "worker/exec/aside.h"
 #include "worker/exec/batch_buffers.h"
 #include "worker/exec/flight_recorder.h"
 #include "worker/exec/kv_storage.h"
@@ -43,11 +44,12 @@ class SamplingTable {
   absl::flat_hash_map<RequestId, Entry> entries_;
 };
 
-// Says what a constrained request may generate next. Asked on the step thread, between the forward pass and the draw.
+// Says what a constrained request may generate next. Asked twice a step: on a thread of its own while the model computes, so that the
+// answer is at hand (its cost is hidden, its result dropped), and on the step thread for the draw. Never by both at once.
 class ConstraintSource {
  public:
   virtual ~ConstraintSource() = default;
-  // history[0, prompt_tokens) is the prompt. An error fails this request alone, with its message.
+  // history[0, prompt_tokens) is the prompt. The answer is valid until the next call. An error fails this request alone, with its message.
   virtual absl::StatusOr<AllowedTokens> Allowed(RequestId request, std::span<const TokenId> history, uint32_t prompt_tokens) = 0;
 };
 
@@ -102,6 +104,8 @@ class Executor {
 
  private:
   Executor(kernels::Ops* ops, std::unique_ptr<model::Model> model, const ExecutorOptions& options);
+  // Has what constrained requests may generate worked out beside the forward pass.
+  void PrepareConstraints(const sched::StepPlan& plan, const SamplingTable& table);
   absl::Status Sampling(const sched::StepPlan& plan, const SamplingTable& table);
   // Draws from host_row_ under the entry's constraint. *why: words for the client when the constraint failed.
   Sample DrawToken(const sched::StepEntry& entry, const SamplingParams& params, std::string* why);
@@ -124,6 +128,8 @@ class Executor {
   BatchBuffers batch_;
   Sampler sampler_;
   ConstraintSource* constraints_ = nullptr;
+  std::vector<const sched::StepEntry*> constrained_;  // of the step that runs
+  Aside aside_;
   kernels::Buffer logits_;
   std::vector<float> host_row_;
   std::vector<WantedRow> wanted_;

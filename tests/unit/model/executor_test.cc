@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "tests/unit/model/files.h"
 #include "worker/model/tools/make_model.h"
@@ -164,6 +165,56 @@ TEST_CASE("prompt logprobs score every prompt token, in tiles and across chunks"
     REQUIRE(got.size() == 22);
     if (whole.empty()) whole = got;
     CHECK(got == whole);
+  }
+}
+
+TEST_CASE("what a constraint allows is worked out beside the forward pass, and asked for the draw", "[executor]") {
+  struct Source final : exec::ConstraintSource {
+    std::vector<std::pair<std::thread::id, size_t>> asked;   // by whom, and how much history there was
+    std::vector<TokenId> allowed;
+    bool fails = false;
+    absl::StatusOr<exec::AllowedTokens> Allowed(RequestId, std::span<const TokenId> history, uint32_t) override {
+      asked.emplace_back(std::this_thread::get_id(), history.size());
+      if (fails) return absl::InvalidArgumentError("no");
+      allowed = {static_cast<TokenId>(40 + history.size())};
+      exec::AllowedTokens out;
+      out.few = allowed;
+      return out;
+    }
+  };
+  Source source;
+  Rig rig(model::RandomLlama({}));
+  rig.executor->SetConstraints(&source);
+  exec::SamplingTable table;
+  exec::SamplingParams params;
+  table.Add(RequestId(1), params);
+  Sequence s;
+  s.tokens = {1, 2};
+  s.prompt = 2;
+  const size_t groups = rig.plan.groups.size();
+  REQUIRE(rig.executor->Run(s.Plan(1, groups, 2), table).ok());
+  CHECK(source.asked.empty());  // it has none
+  params.constrained = true;
+  table.Add(RequestId(1), params);
+  for (uint64_t step = 2; step < 6; ++step) {
+    s.tokens.push_back(7);
+    source.asked.clear();
+    source.fails = step == 5;
+    const auto result = rig.executor->Run(s.Plan(step, groups, 1), table);
+    REQUIRE(result.ok());
+    const auto& sampled = (*result)->result.sampled;
+    REQUIRE(sampled.size() == 1);
+    CHECK(sampled[0].failed == source.fails);
+    if (source.fails) {
+      CHECK(sampled[0].why == "no");
+    } else {
+      CHECK(sampled[0].token == 40 + s.tokens.size());
+    }
+    REQUIRE(source.asked.size() == 2);
+    CHECK(source.asked[0].first != std::this_thread::get_id());
+    CHECK(source.asked[1].first == std::this_thread::get_id());
+    CHECK(source.asked[0].second == s.tokens.size());
+    CHECK(source.asked[1].second == s.tokens.size());
   }
 }
 
