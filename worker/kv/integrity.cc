@@ -133,42 +133,59 @@ void Ledger::AuditPath(const SeqRow& row, AuditReport* report) const {
   }
 }
 
-void Ledger::AuditNode(NodeId n, AuditReport* report) const {
-  bool any = false;
-  for (size_t g = 0; g < groups(); ++g) {
+// All nodes for one group. What it counts is kept in locals: a store to memory would make every pointer here be read again.
+void Ledger::AuditNodes(size_t g, AuditReport* report) const {
+  const Arena& arena = arenas_[g];
+  const bool full = windows_[g] == 0;
+  const uint32_t nodes = index_.slab_size(), pages = arena.size();
+  uint32_t entries = 0;
+  for (uint32_t v = 0; v < nodes; ++v) {
+    // Pages of nodes lie anywhere: what the next nodes name is fetched while this one is looked at.
+    if (v + kAhead < nodes) {
+      if (const PageRef& next = index_.ref(NodeId(v + kAhead), g); next && next.page() < pages) {
+        arena.Prefetch(next.page());
+        index_.PrefetchOwner(g, next.page());
+      }
+    }
+    const NodeId n(v);
+    if (!index_.live(n)) continue;
     const PageRef& ref = index_.ref(n, g);
     if (!ref) {
-      if (windows_[g] == 0 && index_.depth(n) > 0) Note(report, "node_without_page", g, 0, "node {}", n.v);
+      if (full && index_.depth(n) > 0) Note(report, "node_without_page", g, 0, "node {}", v);
+      if (g == 0 && index_.children(n) == 0 && index_.pins(n) == 0) {
+        bool any = false;
+        for (size_t other = 1; other < groups(); ++other) any = any || index_.ref(n, other);
+        if (!any) Note(report, "node_empty", 0, 0, "node {}", v);
+      }
       continue;
     }
-    any = true;
-    const Arena& arena = arenas_[g];
-    if (ref.id().group() != g || ref.page() >= arena.size()) {
-      Note(report, "node_foreign_page", g, ref.page(), "node {}", n.v);
+    const uint32_t page = ref.page();
+    if (ref.id().group() != g || page >= pages) {
+      Note(report, "node_foreign_page", g, page, "node {}", v);
       continue;
     }
-    if (const NodeId owner = index_.owner(g, ref.page()); owner == n) {
-      scratch_.entries[g]++;
+    if (const NodeId owner = index_.owner(g, page); owner == n) {
+      ++entries;
     } else {  // I5: of several nodes naming one page only one can be its owner
-      Note(report, "owner", g, ref.page(), "node {} names it, its owner is {}", n.v, owner.v);
-      Mark(&report->suspect_pages, g, ref.page(), arena);
-      Mark(&report->doubtful_pages, g, ref.page(), arena);
+      Note(report, "owner", g, page, "node {} names it, its owner is {}", v, owner.v);
+      Mark(&report->suspect_pages, g, page, arena);
+      Mark(&report->doubtful_pages, g, page, arena);
     }
-    const StateWord word = arena.word(ref.page());
+    const StateWord word = arena.word(page);
     if (word.kind() != PageKind::kHeld || word.ref() == 0 || word.generation() != ref.generation() || !word.indexed()) {  // I4
-      Note(report, "node_stale", g, ref.page(), "node {} names generation {}, page has kind {} indexed {} generation {}", n.v, ref.generation(),
+      Note(report, "node_stale", g, page, "node {} names generation {}, page has kind {} indexed {} generation {}", v, ref.generation(),
            static_cast<int>(word.kind()), word.indexed(), word.generation());
-      Mark(&report->suspect_pages, g, ref.page(), arena);
+      Mark(&report->suspect_pages, g, page, arena);
     }
-    const bool evictable = word.ref() == 1 && (windows_[g] != 0 || index_.children(n) == 0);
-    if (evictable != index_.in_heap(n, g)) Note(report, "eviction_order", g, ref.page(), "node {} evictable {}", n.v, evictable);
+    const bool evictable = word.ref() == 1 && (!full || index_.children(n) == 0);
+    if (evictable != index_.in_heap(n, g)) Note(report, "eviction_order", g, page, "node {} evictable {}", v, evictable);
     // I8: below an index-only full page everything is index-only.
-    if (windows_[g] == 0 && word.ref() > 1 && index_.depth(n) > 1) {
+    if (full && word.ref() > 1 && index_.depth(n) > 1) {
       const PageRef& up = index_.ref(index_.parent(n), g);
-      if (up && up.page() < arena.size() && arena.word(up.page()).ref() == 1) Note(report, "closure", g, ref.page(), "node {} is in use, its parent is not", n.v);
+      if (up && up.page() < pages && arena.word(up.page()).ref() == 1) Note(report, "closure", g, page, "node {} is in use, its parent is not", v);
     }
   }
-  if (!any && index_.children(n) == 0 && index_.pins(n) == 0) Note(report, "node_empty", 0, 0, "node {}", n.v);
+  scratch_.entries[g] = entries;
 }
 
 void Ledger::AuditPages(size_t g, AuditReport* report) const {
@@ -222,16 +239,7 @@ AuditReport Ledger::Audit() const {
   scratch_.entries.assign(groups(), 0);
   for (size_t g = 0; g < groups(); ++g) scratch_.namings[g].resize(arenas_[g].size());
   for (const SeqRow* row : rows_) AuditRow(*row, &report);
-  // Pages of nodes lie anywhere: what the next nodes name is fetched while this one is looked at.
-  for (uint32_t v = 0; v < index_.slab_size(); ++v) {
-    for (size_t g = 0; v + kAhead < index_.slab_size() && g < groups(); ++g) {
-      const PageRef& ref = index_.ref(NodeId(v + kAhead), g);
-      if (!ref || ref.page() >= arenas_[g].size()) continue;
-      arenas_[g].Prefetch(ref.page());
-      index_.PrefetchOwner(g, ref.page());
-    }
-    if (index_.live(NodeId(v))) AuditNode(NodeId(v), &report);
-  }
+  for (size_t g = 0; g < groups(); ++g) AuditNodes(g, &report);
   for (size_t g = 0; g < groups(); ++g) AuditPages(g, &report);
   if (report.clean()) return report;
   for (SeqRow* row : rows_) {

@@ -155,7 +155,7 @@ class Ledger {
   };
   void AuditRow(const SeqRow& row, AuditReport* report) const;
   void AuditPath(const SeqRow& row, AuditReport* report) const;
-  void AuditNode(NodeId node, AuditReport* report) const;
+  void AuditNodes(size_t g, AuditReport* report) const;
   void AuditPages(size_t g, AuditReport* report) const;
 
   uint32_t page_size_;
