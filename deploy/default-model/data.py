@@ -30,9 +30,10 @@ def shard(vocabulary, number):
     for _ in range(DIALOGUES):
         what = rng.random()
         # Few tools and nothing else, mostly; then more of both, up to all tools behind a long prompt.
-        tools, distract = (((1, 5), 0) if what < 0.65 else ((1, 8), rng.randint(5, 120)) if what < 0.85 else
-                           ((4, 10), rng.randint(100, 500)) if what < 0.95 else ((6, 30), rng.randint(300, 900)))
-        d = world.dialogue(rng, turns=rng.choice([1, 2, 3, 4, 4]), tools=tools, novelty=0.35, noise=0.4, distract=distract)
+        tools, distract = (((1, 5), 0) if what < 0.80 else ((1, 8), rng.randint(5, 120)) if what < 0.90 else
+                           ((4, 10), rng.randint(100, 500)) if what < 0.97 else ((6, 30), rng.randint(300, 900)))
+        d = world.dialogue(rng, turns=rng.choice([1, 2, 3, 4, 4]), tools=tools, novelty=0.35, noise=0.4, distract=distract,
+                           missing=rng.choice([0.12, 0.45]))
         i, m = encode(vocabulary, d)
         ids += i
         mask += m

@@ -1,6 +1,7 @@
 """Measures the default model on dialogues that it was never trained on, through HTTP, greedily. Needs Python's standard library only.
 
-  python evaluate.py --server http://127.0.0.1:8080 [--dialogues 100] [--way chat|completions] [--novelty 0.0] [--check] [--show 5]
+  python evaluate.py --server http://127.0.0.1:8080 [--dialogues 100] [--way chat|completions] [--novelty 0.0]
+                     [--tools 2 5] [--distract 0] [--check] [--show 5]
 
 Every step sees the history as it ought to be; a step is right when what the model writes is byte for byte what was expected, and then it stops. A
 conversation is right when all its steps are. With --way chat the tools travel as an OpenAI client sends them; with --way completions the
@@ -56,10 +57,15 @@ def by_completions(server, vocabulary, dialogue, before, want):
 def by_chat(server, vocabulary, dialogue, before, want):
     choice = post(server, "/v1/chat/completions", {"messages": before, "tools": dialogue["tools"], "temperature": 0, "max_tokens": 96})["choices"][0]
     got = choice["message"]
-    calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in got.get("tool_calls") or []]
+    calls = []
+    for c in got.get("tool_calls") or []:
+        try:
+            calls.append((c["function"]["name"], json.loads(c["function"]["arguments"])))
+        except ValueError:  # cut by max_tokens
+            calls.append((c["function"]["name"], None))
     wanted = [(c["function"]["name"], c["function"]["arguments"]) for c in want.get("tool_calls", [])]
     end = "tool_calls" if wanted else "stop"
-    return calls == wanted and (got.get("content") or "") == want["content"] and choice["finish_reason"] == end, json.dumps(got)
+    return calls == wanted and (got.get("content") or "") == want["content"] and choice["finish_reason"] == end, choice["finish_reason"] + ": " + json.dumps(got)
 
 
 def check(server, vocabulary, dialogues):
@@ -82,13 +88,15 @@ def main():
     p.add_argument("--first", type=int, default=0, help="number of the first dialogue of the test set")
     p.add_argument("--turns", type=int, default=4)
     p.add_argument("--novelty", type=float, default=0.0, help="share of values that are made-up words")
+    p.add_argument("--tools", type=int, nargs=2, default=(2, 5), metavar=("LEAST", "MOST"), help="how many tools are offered")
+    p.add_argument("--distract", type=int, default=0, help="words in the system prompt that do not matter")
     p.add_argument("--way", choices=["chat", "completions"], default="chat")
     p.add_argument("--concurrency", type=int, default=4)
     p.add_argument("--check", action="store_true")
     p.add_argument("--show", type=int, default=5, help="how many wrong steps to print")
     a = p.parse_args()
     vocabulary = tokens.build()
-    dialogues = [world.held_out(i, turns=a.turns, novelty=a.novelty) for i in range(a.first, a.first + a.dialogues)]
+    dialogues = [world.held_out(i, turns=a.turns, novelty=a.novelty, tools=tuple(a.tools), distract=a.distract) for i in range(a.first, a.first + a.dialogues)]
     if a.check:
         check(a.server, vocabulary, dialogues[:10])
         print("prompts agree", file=sys.stderr)

@@ -212,9 +212,9 @@ def distractor(rng, words):
     return " ".join(out[:words])
 
 
-def dialogue(rng, turns=4, tools=(2, 5), novelty=0.3, noise=0.4, distract=0):
+def dialogue(rng, turns=4, tools=(2, 5), novelty=0.3, noise=0.4, distract=0, missing=0.12):
     """{"messages": [...], "tools": [...]}: `turns` user messages, each answered with a call and an answer, or with words. The system prompt has
-    about `distract` words that do not matter."""
+    about `distract` words that do not matter. `missing`: share of turns that ask for what no offered tool does; a tenth is talk."""
     offered = rng.sample(TOOLS, rng.randint(*tools))
     others = [t for t in TOOLS if t not in offered]
     messages = []
@@ -227,7 +227,7 @@ def dialogue(rng, turns=4, tools=(2, 5), novelty=0.3, noise=0.4, distract=0):
     calls = 0
     for _ in range(turns):
         what = rng.random()
-        if what < 0.78:
+        if what < 0.90 - missing:
             tool = rng.choice(offered)
             text, args = ask(tool, rng, novelty)
             result = {k: value(kind, rng, 0.2) for k, kind in tool.result.items()}
