@@ -105,12 +105,12 @@ def test_twenty_turns_of_messages(server):
     messages, calls = [{"role": "user", "content": "Go."}], 0
     for turn in range(20):
         # By turns a body and a stream.
-        ask = dict(model="m", messages=messages, tools=tools, tool_choice={"type": "any"}, max_tokens=120, temperature=1)
+        ask = dict(model="m", messages=messages, tools=tools, tool_choice={"type": "any"}, max_tokens=120, extra_body={"temperature": 1, "seed": turn})
         if turn % 2:
-            with client.messages.stream(**ask, extra_body={"seed": turn}) as stream:
+            with client.messages.stream(**ask) as stream:
                 m = stream.get_final_message()
         else:
-            m = client.messages.create(**ask, extra_body={"seed": turn})
+            m = client.messages.create(**ask)
         assert m.stop_reason == "tool_use", m
         results = []
         for block in m.content:
@@ -122,7 +122,7 @@ def test_twenty_turns_of_messages(server):
         messages += [{"role": "assistant", "content": m.content}, {"role": "user", "content": results}]
     assert calls >= 20
     one = client.messages.create(model="m", messages=messages[:1], tools=tools, tool_choice={"type": "tool", "name": "both", "disable_parallel_tool_use": True},
-                                 max_tokens=120, temperature=1)
+                                 max_tokens=120, extra_body={"temperature": 1})
     assert [b.name for b in one.content if b.type == "tool_use"] == ["both"]
 
 
