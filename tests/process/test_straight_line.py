@@ -46,17 +46,27 @@ def test_repeats_are_identical_and_hit_the_cache(server):
 
 
 def test_neighbours_do_not_change_an_answer(server):
-    alone = server.chat(TEXT + " alone", max_tokens=32).json["choices"][0]["message"]["content"]
-    answers = {}
+    def told(content, **fields):
+        choice = server.chat(content, max_tokens=32, logprobs=True, top_logprobs=2, **fields).json["choices"][0]
+        return choice["message"]["content"], choice["logprobs"]
 
-    def ask(i):
-        content = TEXT + " alone" if i == 3 else f"neighbour {i} " + "x " * (17 * i)
-        answers[i] = server.chat(content, max_tokens=32).json["choices"][0]["message"]["content"]
+    drawn = dict(temperature=1.0, seed=7)
+    alone, alone_drawn = told(TEXT + " alone"), told(TEXT + " alone", **drawn)
+    for position in (0, 3, 15):
+        answers = {}
 
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(7)]
-    [t.start() for t in threads]
-    [t.join() for t in threads]
-    assert answers[3] == alone
+        def ask(i):
+            if i == position:
+                answers[i] = told(TEXT + " alone")
+            elif i == (position + 5) % 16:
+                answers["drawn"] = told(TEXT + " alone", **drawn)
+            else:
+                answers[i] = told(f"neighbour {i} " + "x " * (17 * i))
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(16)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        assert answers[position] == alone and answers["drawn"] == alone_drawn
 
 
 def test_seed_reproduces_and_choices_differ(server):
@@ -81,6 +91,35 @@ def test_logprobs_join_to_the_text(server):
     assert raw.decode("utf-8", "replace") == choice["message"]["content"]
     # Greedy: the chosen token is the best one.
     assert all(t["top_logprobs"][0]["logprob"] == t["logprob"] for t in content)
+
+
+def test_a_bias_forces_a_token_and_bans_one(server):
+    forced = server.post("/tokenize", {"content": "z", "add_special": False}).json["tokens"][-1]
+    piece = server.post("/detokenize", {"tokens": [forced]}).json["content"]
+    assert server.chat(TEXT, max_tokens=3, logit_bias={str(forced): 100}).json["choices"][0]["message"]["content"] == piece * 3
+
+    def first(prompt, **fields):
+        return bytes(server.chat(prompt, max_tokens=1, logprobs=True, **fields).json["choices"][0]["logprobs"]["content"][0]["bytes"])
+
+    # Several tokens may have one text (a letter and its byte): all of that text are banned.
+    vocabulary = server.get("/v1/models").json["data"][0]["meta"]["n_vocab"]
+    greedy = next(text for text in (first(f"{TEXT} {i}") for i in range(20)) if text.isalnum())
+    same = [i for i in range(vocabulary) if server.post("/detokenize", {"tokens": [i]}).json["content"].encode() == greedy]
+    assert same
+    for i in range(20):
+        if first(f"{TEXT} {i}") == greedy:
+            assert first(f"{TEXT} {i}", logit_bias={str(t): -100 for t in same}) != greedy
+
+
+def test_probabilities_of_the_impossible_are_numbers(server):
+    """A grammar leaves one legal token a step, and top_k one candidate: what is not there has no NaN and no infinity."""
+    def refuse(name):
+        raise AssertionError(f"{name} in JSON")
+
+    for fields in ({"response_format": {"type": "regex", "pattern": "abc"}, "reasoning_effort": "none"}, {"top_k": 1, "max_tokens": 4}):
+        body = server.chat(TEXT, logprobs=True, top_logprobs=20, **fields).body
+        content = json.loads(body, parse_constant=refuse)["choices"][0]["logprobs"]["content"]
+        assert content and all(len(t["top_logprobs"]) == 20 and t["logprob"] >= -9999 for t in content)
 
 
 def test_completions_with_text_ids_and_echo(server):
