@@ -5,6 +5,8 @@ set -o pipefail
 build_packages=(g++ cmake ninja-build pkg-config libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev grpc-proto
   libabsl-dev libboost1.81-dev libfmt-dev prometheus-cpp-dev rapidjson-dev libcli11-dev libssl-dev curl ca-certificates)
 fetch_packages=(python3 python3-pip unzip)
+# libFuzzer and what it is linked with, for the fuzz targets of the tests.
+fuzz_packages=(clang libclang-rt-14-dev)
 test_packages=(catch2 librapidcheck-dev python3 python3-venv python3-pytest python3-grpcio python3-protobuf python3-yaml jq git systemd)
 
 say() { printf '== %s\n' "$*" >&2; }

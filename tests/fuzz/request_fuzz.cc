@@ -1,6 +1,7 @@
-// Any bytes as a request body: parsed and refused, or a ValidRequest; the first byte chooses the route.
+// Any bytes as a request body: parsed and refused, or a ValidRequest; the first byte chooses the route ('0' ... '4') and how strict it is.
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 #include "frontend/api/error.h"
@@ -16,8 +17,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   api::RequestContext context;
   context.served_model = "served";
   context.vocab_size = 1000;
-  context.strict_model = (data[0] & 2) != 0;
-  const api::ParsedRequest parsed = (data[0] & 1) ? api::ParseChatRequest(*body, context) : api::ParseCompletionsRequest(*body, context);
+  context.strict_model = (data[0] & 8) != 0;
+  using Parse = api::ParsedRequest (*)(const text::JsonValue&, const api::RequestContext&);
+  constexpr Parse kRoutes[] = {api::ParseChatRequest, api::ParseCompletionsRequest, api::ParseResponsesRequest, api::ParseMessagesRequest,
+                               api::ParseCountTokensRequest};
+  const api::ParsedRequest parsed = kRoutes[(data[0] & 7) % std::size(kRoutes)](*body, context);
   if (const auto* error = std::get_if<api::ApiError>(&parsed)) {
     if (error->status < 400 || error->status > 499 || !text::ParseJson(api::ErrorBody(*error)).ok()) __builtin_trap();
   } else if (const auto& r = std::get<api::ValidRequest>(parsed); r.n < 1 || r.n > context.max_n || r.sampling.top_logprobs > 20) {
