@@ -71,6 +71,10 @@ std::optional<int> ParseConfig(int argc, const char* const* argv, FrontendConfig
   app.add_option("--grpc-address", config->grpc_address, "host:port for chat.proto, grpc.health.v1 and reflection; off without it")
       ->check(CheckTarget);
   app.add_option("--api-key-file", config->api_key_file, "File with one key a line; requests must carry one as a bearer token");
+  app.add_option("--max-requests-per-key", config->max_requests_per_key,
+                 "Requests that one key may have at work on this frontend, HTTP and gRPC together; beyond it 429. 0 = no limit")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000000));
   app.add_option("--served-model-name", config->served_model_name, "Id of the model in answers (default: the model's own name)");
   app.add_flag("--strict-model", config->strict_model, "404 for requests that name another model");
   app.add_option("--tool-call-parser", config->tool_call_parser,
@@ -116,6 +120,10 @@ std::optional<int> ParseConfig(int argc, const char* const* argv, FrontendConfig
   if (config->max_total_body_bytes < config->max_body_bytes) {
     std::cerr << "holdfast-frontend: --max-total-body-bytes " << config->max_total_body_bytes << " is less than one body may have; the nearest value that works is "
               << config->max_body_bytes << " (--max-body-bytes)\n";
+    return static_cast<int>(ExitCode::kConfig);
+  }
+  if (config->max_requests_per_key > 0 && config->api_key_file.empty()) {
+    std::cerr << "holdfast-frontend: --max-requests-per-key needs --api-key-file: without keys nobody is told from another\n";
     return static_cast<int>(ExitCode::kConfig);
   }
   if (config->tls_certificate_file.empty() != config->tls_key_file.empty()) {

@@ -16,6 +16,7 @@ struct FrontendConfig {
   std::optional<uint16_t> admin_port;        // absent: admin routes on the public listener if that is loopback only, else nowhere
   std::string grpc_address;                  // "" = off
   std::string api_key_file;
+  uint32_t max_requests_per_key = 0;         // at work; 0 = as many as the engine takes
   std::string served_model_name;
   bool strict_model = false;
   std::string tool_call_parser = "auto";     // a name of tools::FormatNames(), auto or none

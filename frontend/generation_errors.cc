@@ -36,6 +36,11 @@ ApiError Overloaded(std::string message, uint32_t retry_after_seconds) {
   return Make(429, std::move(message), "overloaded_error", "server_overloaded", std::max<uint32_t>(retry_after_seconds, 1));
 }
 
+ApiError KeyBusy(uint32_t max_running) {
+  return Make(429, fmt::format("This key has {} request{} at work, as many as it may have", max_running, max_running == 1 ? "" : "s"),
+              "rate_limit_error", "rate_limit_exceeded", 1);
+}
+
 ApiError Internal(std::string message) { return Make(500, std::move(message), "server_error", "internal_error"); }
 
 ApiError Refused(std::string message, std::string param) {

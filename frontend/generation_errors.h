@@ -17,6 +17,8 @@ ApiError NotReady(const std::string& state, const std::string& reason, uint32_t 
 ApiError Unavailable(std::string message, uint32_t retry_after_seconds);
 // 429, Retry-After.
 ApiError Overloaded(std::string message, uint32_t retry_after_seconds);
+// 429, Retry-After: not the server's limit, but that of the client's key.
+ApiError KeyBusy(uint32_t max_running);
 // 500 that retrying may help.
 ApiError Internal(std::string message);
 // 400.

@@ -12,6 +12,7 @@
 #include "frontend/admin_client.h"
 #include "frontend/api/grpc_chat.h"
 #include "frontend/api/handlers.h"
+#include "frontend/api/keys.h"
 #include "frontend/api/metrics.h"
 #include "frontend/api/router.h"
 #include "frontend/config.h"
@@ -54,7 +55,8 @@ void RaiseDescriptorLimit() {
 
 class Frontend final {
  public:
-  Frontend(const FrontendConfig& config, std::vector<std::string> keys)
+  // keys: null = everybody may ask.
+  Frontend(const FrontendConfig& config, std::shared_ptr<Keys> keys)
       : config_(config), keys_(std::move(keys)), metrics_(MetricsRegistry()), loop_(MakeLoop(io_)), state_(*loop_, pool_, ParserNames{config.tool_call_parser, config.reasoning_parser}),
         pool_(config.text_threads, kMaxQueuedTexts) {
     ChannelOptions channel;
@@ -177,7 +179,7 @@ class Frontend final {
   }
 
   const FrontendConfig config_;
-  const std::vector<std::string> keys_;
+  const std::shared_ptr<Keys> keys_;
   FrontendMetrics metrics_;
   boost::asio::io_context io_{1};  // outlived by what its last handlers may touch
   std::unique_ptr<Loop> loop_;
@@ -202,11 +204,11 @@ int Main(int argc, char** argv) {
   SetLogLevel(config.log_level);
   std::string fault_error;
   if (!InitFaults(&fault_error)) return Complain(ExitCode::kConfig, fault_error);
-  std::vector<std::string> keys;
+  std::shared_ptr<Keys> keys;
   if (!config.api_key_file.empty()) {
     auto read = ReadKeyFile(config.api_key_file);
     if (!read.ok()) return Complain(ExitCode::kConfig, MessageOf(read.status()));
-    keys = *std::move(read);
+    keys = std::make_shared<Keys>(*std::move(read), config.max_requests_per_key);
   }
   RaiseDescriptorLimit();
   DieWithParentIfAsked();

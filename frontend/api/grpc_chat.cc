@@ -3,7 +3,6 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <openssl/crypto.h>
 
 #include <deque>
 #include <mutex>
@@ -11,7 +10,7 @@
 
 #include "frontend/api/error.h"
 #include "frontend/api/grpc_chat_json.h"
-#include "frontend/api/router.h"
+#include "frontend/api/response.h"
 #include "frontend/generation_errors.h"
 #include "proto/base/log.h"
 #include "proto/chat.grpc.pb.h"
@@ -52,6 +51,7 @@ struct Link {
   Reactor* reactor = nullptr;                 // null once gRPC is done with it
   std::weak_ptr<Generation> generation;       // loop thread only
   bool cancelled = false;                     // loop thread only
+  std::shared_ptr<const void> place;          // of the call's key, until gRPC is done with the reactor
 };
 
 // Parses and starts on the loop; `make` gives the sink.
@@ -103,6 +103,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     {
       const std::lock_guard lock(link_->mutex);
       link_->reactor = nullptr;
+      link_->place.reset();
     }
     delete this;
   }
@@ -151,6 +152,7 @@ class StreamCall final : public grpc::ServerWriteReactor<proto::ChatChunk> {
     {
       const std::lock_guard lock(link_->mutex);
       link_->reactor = nullptr;
+      link_->place.reset();
     }
     delete this;
   }
@@ -233,16 +235,12 @@ class ChunkSink final : public GenerationSink {
 
 class Service final : public proto::Chat::CallbackService {
  public:
-  Service(Loop& loop, Api& api, std::vector<std::string> keys) : loop_(loop), api_(api), keys_(std::move(keys)) {}
+  Service(Loop& loop, Api& api, std::shared_ptr<Keys> keys) : loop_(loop), api_(api), keys_(std::move(keys)) {}
 
   grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context, const proto::ChatRequest* request, proto::ChatReply* reply) override {
     auto* call = new UnaryCall(loop_, reply);
     const auto link = call->link();
-    if (!Authorised(*context)) {
-      const std::lock_guard lock(link->mutex);
-      call->End(grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "a valid key is needed: authorization: Bearer KEY"));
-      return call;
-    }
+    if (!Admit(*context, call)) return call;
     auto body = ToJsonBody(*request, false);
     if (const auto* error = std::get_if<ApiError>(&body)) {
       const std::lock_guard lock(link->mutex);
@@ -258,11 +256,7 @@ class Service final : public proto::Chat::CallbackService {
   grpc::ServerWriteReactor<proto::ChatChunk>* Stream(grpc::CallbackServerContext* context, const proto::ChatRequest* request) override {
     auto* call = new StreamCall(loop_);
     const auto link = call->link();
-    if (!Authorised(*context)) {
-      const std::lock_guard lock(link->mutex);
-      call->End(grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "a valid key is needed: authorization: Bearer KEY"));
-      return call;
-    }
+    if (!Admit(*context, call)) return call;
     auto body = ToJsonBody(*request, true);
     if (const auto* error = std::get_if<ApiError>(&body)) {
       const std::lock_guard lock(link->mutex);
@@ -276,11 +270,21 @@ class Service final : public proto::Chat::CallbackService {
   }
 
  private:
-  bool Authorised(const grpc::CallbackServerContext& context) const {
-    if (keys_.empty()) return true;
+  // False when the call was refused: no key, or one with as much at work as it may have.
+  template <class Call>
+  bool Admit(const grpc::CallbackServerContext& context, Call* call) {
+    if (!keys_) return true;
     const auto found = context.client_metadata().find("authorization");
-    if (found == context.client_metadata().end()) return false;
-    return KeyMatches(keys_, std::string_view(found->second.data(), found->second.size()));
+    const std::string_view given =
+        found == context.client_metadata().end() ? std::string_view() : std::string_view(found->second.data(), found->second.size());
+    const std::lock_guard lock(call->link()->mutex);
+    if (!keys_->Admits(given)) {
+      call->End(grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "a valid key is needed: authorization: Bearer KEY"));
+      return false;
+    }
+    call->link()->place = keys_->Take(given);
+    if (!call->link()->place) call->End(ToGrpc(KeyBusy(keys_->max_running())));
+    return call->link()->place != nullptr;
   }
   static std::string TraceId(const grpc::CallbackServerContext& context) {
     const auto found = context.client_metadata().find("x-request-id");
@@ -290,12 +294,12 @@ class Service final : public proto::Chat::CallbackService {
 
   Loop& loop_;
   Api& api_;
-  const std::vector<std::string> keys_;
+  const std::shared_ptr<Keys> keys_;
 };
 
 class Server final : public GrpcChat {
  public:
-  Server(Loop& loop, Api& api, std::vector<std::string> keys) : service_(loop, api, std::move(keys)) {}
+  Server(Loop& loop, Api& api, std::shared_ptr<Keys> keys) : service_(loop, api, std::move(keys)) {}
   ~Server() override {
     // Calls are cancelled at once: the loop that would answer them may not run any more.
     if (server_) server_->Shutdown(std::chrono::system_clock::now());

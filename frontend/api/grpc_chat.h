@@ -7,12 +7,13 @@
 #include <string>
 
 #include "frontend/api/handlers.h"
+#include "frontend/api/keys.h"
 
 namespace holdfast::api {
 
 struct GrpcChatOptions {
   std::string address;                       // host:port; port 0 = any
-  std::vector<std::string> keys;             // as for HTTP, in the metadata key "authorization"
+  std::shared_ptr<Keys> keys;                // as for HTTP, in the metadata key "authorization"; null = everybody may ask
   int max_message_bytes = 16 << 20;
 };
 

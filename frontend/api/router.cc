@@ -1,25 +1,17 @@
 #include "frontend/api/router.h"
 
 #include <fmt/format.h>
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "frontend/api/error.h"
 #include "frontend/api/metrics.h"
+#include "frontend/generation_errors.h"
 #include "proto/base/log.h"
 
 namespace holdfast::api {
 namespace {
-
-std::string Digest(std::string_view text) {
-  std::string out(SHA256_DIGEST_LENGTH, '\0');
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), reinterpret_cast<unsigned char*>(out.data()));
-  return out;
-}
 
 std::string Lower(std::string_view text) {
   std::string out(text);
@@ -60,11 +52,18 @@ std::string AllowedHeaders(std::string_view asked) {
   return std::string(usable ? asked : kUsual);
 }
 
-// Forwards to the server's exchange, counts and logs the answer, adds the CORS header.
+std::string_view KeyOf(const http::Request& request) {
+  const std::string_view bearer = request.HeaderValue("authorization");
+  return bearer.empty() ? request.HeaderValue("x-api-key") : bearer;
+}
+
+// Forwards to the server's exchange, counts and logs the answer, adds the CORS header. `place`: the key's, taken as long as this lives.
 class ObservedExchange final : public http::Exchange {
  public:
-  ObservedExchange(std::shared_ptr<http::Exchange> inner, const RouteEntry& entry, FrontendMetrics* metrics, std::string cors_origin)
-      : inner_(std::move(inner)), route_(entry.path), quiet_(entry.quiet), metrics_(metrics), cors_origin_(std::move(cors_origin)), began_(Clock::Real().Now()) {}
+  ObservedExchange(std::shared_ptr<http::Exchange> inner, const RouteEntry& entry, FrontendMetrics* metrics, std::string cors_origin,
+                   std::shared_ptr<const void> place)
+      : inner_(std::move(inner)), route_(entry.path), quiet_(entry.quiet), metrics_(metrics), cors_origin_(std::move(cors_origin)),
+        place_(std::move(place)), began_(Clock::Real().Now()) {}
 
   ~ObservedExchange() override {
     if (!answered_) Count(499);  // the client left before there was an answer
@@ -106,6 +105,7 @@ class ObservedExchange final : public http::Exchange {
   const bool quiet_;
   FrontendMetrics* const metrics_;
   const std::string cors_origin_;
+  const std::shared_ptr<const void> place_;
   const Instant began_;
   bool answered_ = false;
 };
@@ -150,12 +150,6 @@ Router::Found Router::Find(const http::Request& request, Listener listener) cons
     if (entry.method == method || (request.method == "OPTIONS" && !found.entry)) found.entry = &entry;
   }
   return found;
-}
-
-bool Router::Authorised(const http::Request& request) const {
-  if (options_.keys.empty()) return true;
-  const std::string_view bearer = request.HeaderValue("authorization");
-  return KeyMatches(options_.keys, bearer.empty() ? request.HeaderValue("x-api-key") : bearer);
 }
 
 http::Response Router::Finish(const http::Request& request, std::string_view route, const ApiError& error, const RouteEntry* entry) const {
@@ -206,7 +200,7 @@ http::HeaderGate Router::Gate(Listener listener) {
       return refuse("other", error);
     }
     const RouteEntry& entry = *found.entry;
-    if (!entry.open && !Authorised(request)) {
+    if (!entry.open && options_.keys && !options_.keys->Admits(KeyOf(request))) {
       ApiError error;
       error.status = 401;
       error.type = "authentication_error";
@@ -224,6 +218,7 @@ http::HeaderGate Router::Gate(Listener listener) {
     }
     if (entry.generates) {
       if (const auto error = refuse_()) return refuse(entry.path, *error);
+      if (options_.keys && !options_.keys->HasPlace(KeyOf(request))) return refuse(entry.path, KeyBusy(options_.keys->max_running()));
     }
     return nullptr;
   };
@@ -241,33 +236,19 @@ http::Handler Router::Dispatch(Listener listener) {
       return;
     }
     const std::string cors = found.entry->audience == Audience::kAdmin ? std::string() : options_.cors_origin;
-    found.entry->handler(std::make_shared<ObservedExchange>(std::move(exchange), *found.entry, metrics_, cors));
+    std::shared_ptr<const void> place;
+    if (options_.keys && found.entry->generates) {
+      // The gate looked before the body came; bodies that came together find one place only once.
+      place = options_.keys->Take(KeyOf(exchange->request()));
+      if (!place) {
+        exchange->Send(Finish(exchange->request(), found.entry->path, KeyBusy(options_.keys->max_running()), found.entry));
+        return;
+      }
+    }
+    found.entry->handler(std::make_shared<ObservedExchange>(std::move(exchange), *found.entry, metrics_, cors, std::move(place)));
   };
 }
 
 http::Response PlainRefusal(const ApiError& error, const http::Request&) { return ErrorResponse(error); }
-
-bool KeyMatches(const std::vector<std::string>& keys, std::string_view given) {
-  given = Trim(given);
-  if (Lower(given.substr(0, 7)) == "bearer ") given = Trim(given.substr(7));
-  if (given.empty()) return false;
-  // Digests have one length and every key is compared: time tells neither the length nor which key came close.
-  const std::string digest = Digest(given);
-  int match = 0;
-  for (const std::string& key : keys) match |= CRYPTO_memcmp(digest.data(), Digest(key).data(), digest.size()) == 0;
-  return match != 0;
-}
-
-absl::StatusOr<std::vector<std::string>> ReadKeyFile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(fmt::format("cannot read the key file {}", path));
-  std::vector<std::string> keys;
-  for (std::string line; std::getline(file, line);) {
-    const std::string_view key = Trim(line);
-    if (!key.empty() && key.front() != '#') keys.emplace_back(key);
-  }
-  if (keys.empty()) return absl::InvalidArgumentError(fmt::format("the key file {} has no key: one a line, # begins a comment", path));
-  return keys;
-}
 
 }  // namespace holdfast::api

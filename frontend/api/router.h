@@ -1,15 +1,15 @@
 #pragma once
 // Which handler answers which request, and what is decided on the headers alone, before a body is read: unknown path (404), wrong method
-// (405 with Allow), missing or wrong key (401), a body that is no JSON (415), and an engine that is not there (503, or 429 by a handler).
+// (405 with Allow), missing or wrong key (401), a body that is no JSON (415), an engine that is not there (503, or 429 by a handler), and a
+// key whose requests at work are as many as it may have (429).
 // One table for both listeners; each listener says which audience it serves.
-#include <absl/status/statusor.h>
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "frontend/api/keys.h"
 #include "frontend/api/valid_request.h"
 #include "frontend/http/server.h"
 #include "proto/base/clock.h"
@@ -42,8 +42,8 @@ struct Listener {
 };
 
 struct RouterOptions {
-  // Bearer keys; empty = none is asked for. Compared in constant time.
-  std::vector<std::string> keys;
+  // Who may ask; null = everybody.
+  std::shared_ptr<Keys> keys;
   // Access-Control-Allow-Origin of public routes; "" = no CORS headers.
   std::string cors_origin;
 };
@@ -68,7 +68,6 @@ class Router final {
     std::vector<std::string> allow;   // methods of the path, when it exists
   };
   Found Find(const http::Request& request, Listener listener) const;
-  bool Authorised(const http::Request& request) const;
   // `entry`: null when there is no such path.
   http::Response Finish(const http::Request& request, std::string_view route, const ApiError& error, const RouteEntry* entry) const;
 
@@ -77,11 +76,5 @@ class Router final {
   const std::function<std::unique_ptr<ApiError>()> refuse_;
   std::vector<RouteEntry> entries_;
 };
-
-// Whether an Authorization value ("Bearer KEY") or a bare key is one of `keys`, in time that tells nothing about them.
-bool KeyMatches(const std::vector<std::string>& keys, std::string_view given);
-
-// One key a line; blank lines and lines that start with # are skipped. kInvalidArgument / kNotFound say which file and why.
-absl::StatusOr<std::vector<std::string>> ReadKeyFile(const std::string& path);
 
 }  // namespace holdfast::api

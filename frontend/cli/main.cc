@@ -41,6 +41,7 @@ void AddServe(CLI::App& app, ServeOptions& o, int* status) {
   auto* f = &o.frontend_flags;
   Forward(serve, f, "served-model-name", "Name that /v1/models shows (default: from the file)");
   Forward(serve, f, "api-key-file", "File with one bearer key a line; without it no key is asked for");
+  Forward(serve, f, "max-requests-per-key", "Requests that one key may have at work (default: as many as the engine takes)");
   Forward(serve, f, "admin-host", "Address of the listener for admin routes and metrics");
   Forward(serve, f, "admin-port", "Port of the listener for admin routes and metrics");
   Forward(serve, f, "grpc-address", "host:port of chat.proto, grpc.health.v1 and reflection (default: off)");

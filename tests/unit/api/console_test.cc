@@ -50,7 +50,7 @@ TEST_CASE("the page is there without an engine and without a key") {
   engine.Stop();
   RigOptions options;
   options.wait_ready = false;
-  options.router.keys = {"secret"};
+  options.router.keys = std::make_shared<api::Keys>(std::vector<std::string>{"secret"});
   Rig rig(&engine, options);
   CHECK(rig.Ask("GET", "/console.js")->status == 200);
   CHECK(rig.Ask("GET", "/v1/models")->status == 401);

@@ -47,7 +47,7 @@ std::string Names(const std::vector<Event>& events) {
 
 const char* const kMessage = R"({"max_tokens":20,"messages":[{"role":"user","content":"Hi"}]})";
 
-TEST_CASE("responses answer as a body and as a stream, and both say the same") {
+TEST_CASE("A-81 responses answer as a body and as a stream, and both say the same") {
   FakeEngine engine(TestCard(), Hello);
   engine.SetCachedTokens(3);
   Rig rig(&engine);
@@ -78,7 +78,7 @@ TEST_CASE("responses answer as a body and as a stream, and both say the same") {
   CHECK(last.Find("output")->AsArray()[0].Find("content")->Dump() == body.Find("output")->AsArray()[0].Find("content")->Dump());
 }
 
-TEST_CASE("responses take an agent's probe") {
+TEST_CASE("A-81 responses take an agent's probe") {
   FakeEngine engine(TestCard(), Hello);
   Rig rig(&engine);
   const auto probe = rig.Ask("POST", "/v1/responses", R"({"model":"gpt-5","input":[],"max_output_tokens":1,"store":false})");
@@ -87,7 +87,7 @@ TEST_CASE("responses take an agent's probe") {
   CHECK(probe->Json().Find("incomplete_details")->Find("reason")->AsString() == "max_output_tokens");
 }
 
-TEST_CASE("messages answer as a body and as a stream, and both say the same") {
+TEST_CASE("A-82 messages answer as a body and as a stream, and both say the same") {
   FakeEngine engine(TestCard(), Hello);
   engine.SetCachedTokens(3);
   Rig rig(&engine);
@@ -117,7 +117,7 @@ TEST_CASE("messages answer as a body and as a stream, and both say the same") {
   CHECK(events.back().name == "message_stop");
 }
 
-TEST_CASE("count_tokens gives what the message is charged") {
+TEST_CASE("A-83 count_tokens gives what the message is charged") {
   FakeEngine engine(TestCard(), Hello);
   engine.SetCachedTokens(3);
   Rig rig(&engine);
@@ -134,10 +134,10 @@ TEST_CASE("count_tokens gives what the message is charged") {
   CHECK(bad->Json().Find("type")->AsString() == "error");
 }
 
-TEST_CASE("errors come in the dialect of the route") {
+TEST_CASE("A-75 A-82 errors come in the dialect of the route") {
   FakeEngine engine(TestCard(), Hello);
   RigOptions options;
-  options.router.keys = {"secret"};
+  options.router.keys = std::make_shared<api::Keys>(std::vector<std::string>{"secret"});
   Rig rig(&engine, options);
   const auto shape = [](const FakeExchange& exchange, const char* type) {
     const JsonValue body = exchange.Json();
@@ -185,7 +185,7 @@ TEST_CASE("errors come in the dialect of the route") {
   shape(*away, "api_error");
 }
 
-TEST_CASE("a prompt that is too long is told in the dialect, with both numbers") {
+TEST_CASE("A-38 a prompt that is too long is told in the dialect, with both numbers") {
   FakeEngine engine(TestCard(), Hello);
   Rig rig(&engine);
   const std::string words(400, 'x');
@@ -198,7 +198,7 @@ TEST_CASE("a prompt that is too long is told in the dialect, with both numbers")
   CHECK(response->Json().Find("error")->Find("param")->AsString() == "input");
 }
 
-TEST_CASE("a stream that fails ends with the dialect's own error event") {
+TEST_CASE("A-50 A-81 A-82 a stream that fails ends with the dialect's own error event") {
   FakeEngine engine(TestCard(), [](const proto::GenerateRequest&) { return Answer(std::string(200, 'a')); });
   RigOptions options;
   options.generation.resume_timeout = milliseconds(50);
@@ -219,7 +219,7 @@ TEST_CASE("a stream that fails ends with the dialect's own error event") {
   CHECK(error.back().data.Find("request_id")->AsString() == "test-request");
 }
 
-TEST_CASE("silent streams are kept alive, each in its way") {
+TEST_CASE("A-51 silent streams are kept alive, each in its way") {
   FakeEngine engine(TestCard(), Hello);
   RigOptions options;
   options.generation.keep_alive = milliseconds(30);

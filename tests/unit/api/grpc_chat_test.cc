@@ -37,7 +37,7 @@ void WhileLooping(Rig* rig, F call) {
 }
 
 struct Service {
-  explicit Service(Rig* rig, std::vector<std::string> keys = {}) {
+  explicit Service(Rig* rig, std::shared_ptr<api::Keys> keys = nullptr) {
     api::GrpcChatOptions options;
     options.address = "127.0.0.1:0";
     options.keys = std::move(keys);
@@ -86,7 +86,7 @@ TEST_CASE("gRPC answers are HTTP's, whole and streamed, also over a loss") {
   }
 }
 
-TEST_CASE("gRPC refusals carry the code, the text and the JSON body") {
+TEST_CASE("A-87 gRPC refusals carry the code, the text and the JSON body") {
   FakeEngine engine(TestCard(), [](const proto::GenerateRequest&) { return Answer("x"); });
   Rig rig(&engine);
   Service service(&rig);
@@ -118,7 +118,7 @@ TEST_CASE("gRPC refusals carry the code, the text and the JSON body") {
   CHECK(refused(Request()).error_code() == grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_CASE("a cancelled or late gRPC call stops the engine") {
+TEST_CASE("A-87 a cancelled or late gRPC call stops the engine") {
   FakeEngine engine(TestCard(), [](const proto::GenerateRequest&) { return Answer(std::string(200, 'x')); });
   engine.SetStepMicros(3000);
   Rig rig(&engine);
@@ -147,7 +147,8 @@ TEST_CASE("a cancelled or late gRPC call stops the engine") {
 TEST_CASE("gRPC asks for the key that HTTP asks for") {
   FakeEngine engine(TestCard(), [](const proto::GenerateRequest&) { return Answer("x"); });
   Rig rig(&engine);
-  Service service(&rig, {"k"});
+  const auto keys = std::make_shared<api::Keys>(std::vector<std::string>{"k"}, 1);
+  Service service(&rig, keys);
   const auto ask = [&](const std::string& header) {
     grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
     WhileLooping(&rig, [&] {
@@ -160,6 +161,12 @@ TEST_CASE("gRPC asks for the key that HTTP asks for") {
   };
   CHECK(ask("") == grpc::StatusCode::UNAUTHENTICATED);
   CHECK(ask("Bearer no") == grpc::StatusCode::UNAUTHENTICATED);
+  CHECK(ask("Bearer k") == grpc::StatusCode::OK);
+  // And counts with HTTP what the key has at work.
+  CHECK(rig.RunUntil([&] { return keys->HasPlace("k"); }));
+  auto place = keys->Take("k");
+  CHECK(ask("Bearer k") == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  place.reset();
   CHECK(ask("Bearer k") == grpc::StatusCode::OK);
 }
 

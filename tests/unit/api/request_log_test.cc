@@ -125,7 +125,7 @@ TEST_CASE("stats say what runs, how fast, and what was answered") {
   CHECK(body.Find("requests")->Find("p95_ms")->is_number());
 }
 
-TEST_CASE("the list of models is OpenAI's, with what Codex wants beside it") {
+TEST_CASE("A-80 the list of models is OpenAI's, with what Codex wants beside it") {
   FakeEngine engine(TestCard(), Hello);
   Rig rig(&engine);
   const JsonValue list = rig.Ask("GET", "/v1/models")->Json();
@@ -151,7 +151,7 @@ TEST_CASE("a page may send the headers its SDK asks for, when they are names") {
   FakeEngine engine(TestCard(), Hello);
   RigOptions options;
   options.router.cors_origin = "https://page.example";
-  options.router.keys = {"secret"};
+  options.router.keys = std::make_shared<api::Keys>(std::vector<std::string>{"secret"});
   Rig rig(&engine, options);
   const auto asked = rig.Ask("OPTIONS", "/v1/messages", "", {{"Access-Control-Request-Headers", "x-stainless-lang, anthropic-version"}});
   CHECK(asked->status == 204);

@@ -1,10 +1,12 @@
 // The routes around the generation: health, models, tokens, admin, metrics, and what the gate refuses.
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <thread>
 
-
+#include "frontend/api/keys.h"
 #include "tests/unit/api/rig.h"
 
 namespace holdfast::testing {
@@ -16,7 +18,7 @@ std::vector<uint32_t> Hello(const proto::GenerateRequest&) { return Answer("hell
 
 const char* const kChat = R"({"messages":[{"role":"user","content":"Hi"}]})";
 
-TEST_CASE("health tells the process from the engine") {
+TEST_CASE("A-76 A-85 health tells the process from the engine") {
   FakeEngine engine(TestCard(), Hello);
   Rig rig(&engine);
   for (const char* path : {"/livez", "/readyz", "/health", "/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready"}) {
@@ -54,7 +56,7 @@ TEST_CASE("a supervisor that falls silent is not ready once its lease is over") 
   CHECK(rig.Ask("GET", "/readyz")->status == 200);
 }
 
-TEST_CASE("a frontend without a supervisor answers, and serves once there is one") {
+TEST_CASE("A-86 a frontend without a supervisor answers, and serves once there is one") {
   FakeEngine engine(TestCard(), Hello);
   engine.Stop();
   RigOptions options;
@@ -75,7 +77,7 @@ TEST_CASE("a frontend without a supervisor answers, and serves once there is one
   CHECK(rig.Ask("POST", "/v1/chat/completions", kChat)->Text() == "hello");
 }
 
-TEST_CASE("models are listed and found, with slashes in the name too") {
+TEST_CASE("A-80 models are listed and found, with slashes in the name too") {
   FakeEngine engine(TestCard(), Hello);
   RigOptions options;
   options.api.served_model_name = "org/tiny model";
@@ -92,7 +94,7 @@ TEST_CASE("models are listed and found, with slashes in the name too") {
   CHECK(answer->Json().Find("model")->AsString() == "org/tiny model");
 }
 
-TEST_CASE("a strict frontend refuses foreign model names") {
+TEST_CASE("A-32 a strict frontend refuses foreign model names") {
   FakeEngine engine(TestCard(), Hello);
   RigOptions options;
   options.api.strict_model = true;
@@ -116,7 +118,7 @@ TEST_CASE("a model says whether it is shown tools") {
   CHECK(capabilities(TestCard(), {"hermes", "none"}) == R"(["completion"])");
 }
 
-TEST_CASE("tokenize and detokenize speak both dialects") {
+TEST_CASE("A-84 tokenize and detokenize speak both dialects") {
   FakeEngine engine(TestCard(), Hello);
   Rig rig(&engine);
   const std::string text = "hello \xF0\x9F\x98\x80 caf\xC3\xA9 <|im_end|>";
@@ -160,7 +162,7 @@ TEST_CASE("admin routes pass on what the supervisor says") {
   }
 }
 
-TEST_CASE("metrics join both processes and describe each family once") {
+TEST_CASE("A-86 metrics join both processes and describe each family once") {
   FakeEngine engine(TestCard(), Hello);
   engine.SetMetricsText("# HELP holdfast_resumes_total x\n# TYPE holdfast_resumes_total counter\nholdfast_resumes_total 77\nholdfast_pages{pool=\"full\"} 1\n");
   Rig rig(&engine);
@@ -185,10 +187,10 @@ TEST_CASE("metrics join both processes and describe each family once") {
   CHECK(rig.Metric("holdfast_http_requests_total{code=\"404\",route=\"other\"}") == 40);
 }
 
-TEST_CASE("the gate refuses before a body is read") {
+TEST_CASE("A-61 A-64 A-74 the gate refuses before a body is read") {
   FakeEngine engine(TestCard(), Hello);
   RigOptions options;
-  options.router.keys = {"secret-1", "secret-2"};
+  options.router.keys = std::make_shared<api::Keys>(std::vector<std::string>{"secret-1", "secret-2"});
   Rig rig(&engine, options);
   const auto with = [&](std::vector<http::Header> headers) { return rig.Ask("POST", "/v1/chat/completions", kChat, std::move(headers)); };
   CHECK(with({})->status == 401);
@@ -219,7 +221,79 @@ TEST_CASE("the gate refuses before a body is read") {
   }
 }
 
-TEST_CASE("pages of other origins get answers only when that was asked for") {
+TEST_CASE("a key has its own number of requests at work, on every route that generates, and no other key feels it") {
+  FakeEngine engine(TestCard(), Hello);
+  RigOptions options;
+  options.router.keys = std::make_shared<api::Keys>(std::vector<std::string>{"one", "two"}, 2);
+  Rig rig(&engine, options);
+  const auto bearer = [](const char* key) { return std::vector<http::Header>{{"Authorization", std::string("Bearer ") + key}}; };
+  engine.SetOpen(false);
+  const auto first = rig.Send("POST", "/v1/chat/completions", kChat, bearer("one"));
+  const auto second = rig.Send("POST", "/v1/messages", R"({"max_tokens":9,"messages":[{"role":"user","content":"Hi"}]})", {{"x-api-key", "one"}});
+  REQUIRE(rig.RunUntil([&] { return engine.running() == 2; }));
+  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/v1/responses"}) {
+    INFO(path);
+    const auto full = rig.Ask("POST", path, kChat, bearer("one"));
+    CHECK(full->status == 429);
+    CHECK(full->Header("Retry-After") == "1");
+    CHECK(full->Json().Find("error")->Find("code")->AsString() == "rate_limit_exceeded");
+  }
+  const auto dialect = rig.Ask("POST", "/v1/messages", "{}", bearer("one"));
+  CHECK(dialect->status == 429);
+  CHECK(dialect->Json().Find("error")->Find("type")->AsString() == "rate_limit_error");
+  CHECK(rig.Ask("GET", "/v1/models", "", bearer("one"))->status == 200);
+  const auto other = rig.Send("POST", "/v1/chat/completions", kChat, bearer("two"));
+  REQUIRE(rig.RunUntil([&] { return engine.running() == 3; }));
+  // A client that leaves gives its place back, and so does an answer, and a request that was refused never had one for long.
+  first->Close();
+  REQUIRE(rig.RunUntil([&] { return engine.running() == 2; }));
+  CHECK(rig.RunUntil([&] { return rig.Ask("POST", "/v1/chat/completions", "{", bearer("one"))->status == 400; }));
+  CHECK(rig.Ask("POST", "/v1/chat/completions", "{", bearer("one"))->status == 400);
+  const auto third = rig.Send("POST", "/v1/chat/completions", kChat, bearer("one"));
+  REQUIRE(rig.RunUntil([&] { return engine.running() == 3; }));
+  CHECK(rig.Ask("POST", "/v1/chat/completions", kChat, bearer("one"))->status == 429);
+  engine.SetOpen(true);
+  REQUIRE(rig.RunUntil([&] { return second->ended && third->ended && other->ended; }));
+  CHECK(third->Text() == "hello");
+  REQUIRE(rig.RunUntil([&] { return options.router.keys->HasPlace("one"); }));
+  for (int i = 0; i < 5; ++i) CHECK(rig.Ask("POST", "/v1/chat/completions", kChat, bearer("one"))->status == 200);
+}
+
+TEST_CASE("places of keys are counted exactly, from any thread") {
+  api::Keys keys({"one", "two"}, 3);
+  CHECK(keys.Admits("Bearer one"));
+  CHECK(keys.Admits("bearer  two"));
+  CHECK(keys.Admits("one"));
+  for (const char* bad : {"", "Bearer ", "Bearer", "Bearer on", "Bearer onee", "three", "Basic one"}) CHECK_FALSE(keys.Admits(bad));
+  CHECK(keys.Take("Bearer three") == nullptr);
+  std::atomic<int> at_work = 0, most = 0, refused = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) {
+        const auto place = keys.Take("Bearer one"), another = keys.Take("one");
+        for (const auto& p : {place, another}) (p ? at_work : refused) += 1;
+        for (int seen = most, now = at_work; now > seen && !most.compare_exchange_weak(seen, now);) {}
+        at_work -= (place != nullptr) + (another != nullptr);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(most >= 1);
+  CHECK(most <= 3);
+  CHECK(keys.HasPlace("one"));
+  const auto a = keys.Take("one"), b = keys.Take("one"), c = keys.Take("one");
+  CHECK(c);
+  CHECK_FALSE(keys.HasPlace("one"));
+  CHECK(keys.HasPlace("two"));
+  api::Keys uncounted({"one"});
+  CHECK(uncounted.HasPlace("one"));
+  api::Keys nobody;
+  CHECK(nobody.Admits(""));
+  CHECK(nobody.Take(""));
+}
+
+TEST_CASE("A-65 pages of other origins get answers only when that was asked for") {
   FakeEngine engine(TestCard(), Hello);
   const std::vector<http::Header> page = {{"Origin", "http://page.example"}, {"Content-Type", "application/json"}};
   {
@@ -253,7 +327,7 @@ TEST_CASE("a public listener knows nothing of admin routes") {
   CHECK(rig.Ask("GET", "/")->body.find("/v1/chat/completions") != std::string::npos);
 }
 
-TEST_CASE("bad bodies are 400 in OpenAI's shape") {
+TEST_CASE("A-60 bad bodies are 400 in OpenAI's shape") {
   FakeEngine engine(TestCard(), Hello);
   Rig rig(&engine);
   for (const char* body : {"", "{", "null", "[]", "\"x\"", "{} {}", "{\"messages\":[]}", "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ud83d\"}]}"}) {
