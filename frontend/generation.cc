@@ -8,6 +8,7 @@
 
 #include "frontend/api/metrics.h"
 #include "frontend/choice.h"
+#include "frontend/engine_request.h"
 #include "frontend/generation_errors.h"
 #include "frontend/model_view.h"
 #include "frontend/prepare.h"
@@ -22,10 +23,7 @@ namespace {
 
 constexpr Duration kMaxBackoff = std::chrono::seconds(1);
 
-struct PromptState {
-  PreparedPrompt prompt;
-  uint32_t max_tokens = 0;         // after clamping; 0 = only the echo is wanted
-  uint64_t fingerprint = 0;
+struct PromptState : EnginePrompt {
   uint32_t cached = 0;
   bool admitted = false;
 };
@@ -43,14 +41,6 @@ struct Choice {
   bool echoed = false;
   std::unique_ptr<ChoicePipeline> pipeline;
 };
-
-// Stable over retries of the same request by any client.
-uint64_t Fingerprint(const std::vector<uint32_t>& tokens, uint32_t max_tokens, const ConstraintPtr& constraint) {
-  uint64_t h = Mix64(max_tokens);
-  if (constraint) h = Mix64(h ^ std::hash<std::string>()(constraint->program()));
-  for (const uint32_t token : tokens) h = Mix64(h ^ token);
-  return h == 0 ? 1 : h;
-}
 
 class GenerationImpl final : public Generation, public std::enable_shared_from_this<GenerationImpl> {
  public:
@@ -155,43 +145,10 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
 
   void Submit(uint32_t index) {
     Choice& choice = choices_[index];
-    const PromptState& prompt = prompts_[choice.prompt];
-    const std::vector<uint32_t>& ids = choice.pipeline->ids();
-    proto::GenerateRequest message;
-    message.set_trace_id(trace_id_);
-    message.mutable_tokens()->Reserve(static_cast<int>(prompt.prompt.tokens.size() + ids.size()));
-    message.mutable_tokens()->Add(prompt.prompt.tokens.begin(), prompt.prompt.tokens.end());
-    message.mutable_tokens()->Add(ids.begin(), ids.end());
-    message.set_prompt_tokens(static_cast<uint32_t>(prompt.prompt.tokens.size()));
-    message.set_max_tokens(std::max<uint32_t>(prompt.max_tokens, 1));
-    message.mutable_anchors()->Add(prompt.prompt.anchors.begin(), prompt.prompt.anchors.end());
-    message.set_cache_salt(request_->cache_salt);
-    message.set_no_cache(request_->no_cache);
     // A prompt that was echoed already need not be scored again.
-    message.set_prompt_logprobs(request_->echo && request_->sampling.logprobs && !choice.echoed);
-    message.set_fingerprint(prompt.fingerprint);
-    message.set_resumes(choice.resumes);
-    const Sampling& sampling = request_->sampling;
-    proto::SamplingParams& out = *message.mutable_sampling();
-    out.set_temperature(static_cast<float>(sampling.temperature));
-    out.set_top_p(static_cast<float>(sampling.top_p));
-    out.set_top_k(sampling.top_k);
-    out.set_min_p(static_cast<float>(sampling.min_p));
-    out.set_presence_penalty(static_cast<float>(sampling.presence_penalty));
-    out.set_frequency_penalty(static_cast<float>(sampling.frequency_penalty));
-    out.set_repetition_penalty(static_cast<float>(sampling.repetition_penalty));
-    for (const auto& [token, bias] : sampling.logit_bias) {
-      proto::LogitBias& one = *out.add_logit_bias();
-      one.set_token(token);
-      one.set_bias(bias);
-    }
-    out.set_seed(seed_);
-    out.set_choice(choice.n);
-    out.set_logprobs(sampling.logprobs);
-    out.set_top_logprobs(sampling.top_logprobs);
-    if (EndsByToken()) out.mutable_stop_tokens()->Add(view_->stop_ids().begin(), view_->stop_ids().end());
-    out.mutable_suppress_tokens()->Add(view_->suppress_ids().begin(), view_->suppress_ids().end());
-    if (constraint_) *message.mutable_constraint() = *constraint_;
+    const bool score_prompt = request_->echo && request_->sampling.logprobs && !choice.echoed;
+    const EngineChoice ask{choice.pipeline->ids(), choice.n, choice.resumes, score_prompt};
+    proto::GenerateRequest message = MakeEngineRequest(*request_, *view_, prompts_[choice.prompt], ask, constraint_, seed_, trace_id_);
     choice.engine_id = engine_.Generate(std::move(message), [weak = weak_from_this(), index](const proto::TokenEvent& event) {
       if (const auto self = weak.lock()) self->OnEvent(index, event);
     });
@@ -300,12 +257,9 @@ class GenerationImpl final : public Generation, public std::enable_shared_from_t
     return stopped;
   }
 
-  // The end of what a constraint allows is a stop token: it ends the answer in any case.
-  bool EndsByToken() const { return !request_->ignore_eos || constraint_; }
-
   bool EndedByToken(const Choice& choice) const {
     const std::vector<uint32_t>& ids = choice.pipeline->ids();
-    return EndsByToken() && !ids.empty() && view_->IsStop(ids.back());
+    return EndsByToken(*request_, constraint_) && !ids.empty() && view_->IsStop(ids.back());
   }
 
   void Emit(uint32_t index, ChoiceDeltas deltas) {
