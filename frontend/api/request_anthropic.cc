@@ -185,7 +185,9 @@ void ReadThinking(FieldReader* in, ChatRewrite* out) {
   const JsonValue* type = thinking->Find("type");
   const std::string kind = type && type->is_string() ? type->AsString() : "";
   if (kind == "enabled" || kind == "disabled") return out->Set("enable_thinking", kind == "enabled");
-  if (kind != "adaptive") in->Fail("thinking", R"('thinking' must be {"type": "enabled"}, {"type": "disabled"} or {"type": "adaptive"})");
+  // Both leave it to the model.
+  if (kind == "adaptive" || kind == "between_tools") return;
+  in->Fail("thinking", R"('thinking' must be {"type": "enabled"}, {"type": "disabled"}, {"type": "adaptive"} or {"type": "between_tools"})");
 }
 
 // Structured output: output_config.format, and output_format as its beta was called.

@@ -107,6 +107,10 @@ TEST_CASE("messages: tools, their choice and thinking") {
   CHECK_FALSE(with(R"(,"tool_choice":{"type":"auto","disable_parallel_tool_use":true})").policy.parallel);
   CHECK(with(R"(,"thinking":{"type":"enabled","budget_tokens":1024})").template_kwargs.Find("enable_thinking")->AsBool());
   CHECK_FALSE(with(R"(,"thinking":{"type":"disabled"})").template_kwargs.Find("enable_thinking")->AsBool());
+  // Left to the model, as its template has it.
+  for (const char* kind : {"adaptive", "between_tools"}) {
+    CHECK(with(R"(,"thinking":{"type":")" + std::string(kind) + R"("})").template_kwargs.is_null());
+  }
   const ValidRequest format =
       Messages(R"({"max_tokens":5,"messages":[{"role":"user","content":"u"}],"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}})");
   CHECK(format.response_format.kind == grammar::ResponseFormat::Kind::kJsonSchema);
