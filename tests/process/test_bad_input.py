@@ -56,6 +56,16 @@ def test_unusable_models_exit_65_and_say_why(file, name, mutate, says):
     assert time.monotonic() - begin < 15
 
 
+def test_a_template_that_cannot_be_read_is_named_and_costs_the_chat_alone(file):
+    model = file(replace_once(good(), b"{%- for m in messages %}", b"{%- fro m in messages %}"))
+    with Server(model) as s:
+        r = s.chat("x", max_tokens=2)
+        why = "chat_template:1:20: encountered unknown tag 'fro'"
+        assert r.status == 400 and why in r.json["error"]["message"], r.body
+        assert why in s.stderr()
+        assert s.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status == 200
+
+
 def test_missing_unreadable_and_odd_paths(tmp_path):
     assert serve(tmp_path / "none.gguf").returncode == MODEL
     assert serve(tmp_path).returncode == MODEL

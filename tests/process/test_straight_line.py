@@ -46,6 +46,7 @@ def test_repeats_are_identical_and_hit_the_cache(server):
 
 
 def test_neighbours_do_not_change_an_answer(server):
+    """B125: at any place among sixteen, greedy and drawn, text and probabilities."""
     def told(content, **fields):
         choice = server.chat(content, max_tokens=32, logprobs=True, top_logprobs=2, **fields).json["choices"][0]
         return choice["message"]["content"], choice["logprobs"]
@@ -67,6 +68,19 @@ def test_neighbours_do_not_change_an_answer(server):
         [t.start() for t in threads]
         [t.join() for t in threads]
         assert answers[position] == alone and answers["drawn"] == alone_drawn
+
+
+def test_a_seed_gives_the_same_from_the_cache_and_without_it(server):
+    """B128: computed anew, found in the cache, and after another conversation."""
+    def told(**fields):
+        choice = server.chat("Seeds. " + TEXT * 6, max_tokens=24, temperature=1.0, seed=11, logprobs=True, **fields).json
+        return choice["choices"][0]["message"]["content"], choice["choices"][0]["logprobs"], choice["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    anew, first, again = told(cache_prompt=False), told(), told()
+    server.chat("Another conversation. " + TEXT * 5, max_tokens=24)
+    later = told()
+    assert anew[:2] == first[:2] == again[:2] == later[:2]
+    assert anew[2] == 0 and again[2] > 0
 
 
 def test_seed_reproduces_and_choices_differ(server):

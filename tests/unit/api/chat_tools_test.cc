@@ -31,7 +31,7 @@ text::JsonValue UsageOf(const FakeExchange& exchange) {
   return *text::ParseJson(events[events.size() - 2])->Find("usage");
 }
 
-TEST_CASE("a streamed answer with a thought, a text and two calls is the plain one in pieces") {
+TEST_CASE("A-54 A-55 A-56 A-58 B008 a streamed answer with a thought, a text and two calls is the plain one in pieces") {
   FakeEngine engine(ToolCard(), Says("<think>\nFirst the weather.\n</think>\n\nLet me look. " + kCall + "\n" + kNow));
   engine.SetLimits(4096, 0);
   Rig rig(&engine);
@@ -234,7 +234,7 @@ TEST_CASE("A-18 with one call allowed the answer ends behind it and the engine i
   }
 }
 
-TEST_CASE("finish reasons: stop, length, tool_calls, and what is listed with them") {
+TEST_CASE("A-59 B014 finish reasons: stop, length, tool_calls, and what is listed with them") {
   const size_t call_tokens = ToolAnswer(kCall).size() - 1;
   struct Case {
     std::string says, fields, finish, text;
@@ -374,7 +374,7 @@ TEST_CASE("choices have calls of their own") {
   }
 }
 
-TEST_CASE("what is no well-formed call is text") {
+TEST_CASE("B019 what is no well-formed call is text") {
   for (const std::string broken : {"<tool_call>\nnot json\n</tool_call>", "<tool_call>\n{\"name\": 5}\n</tool_call>",
                                    "<tool_call>\n{\"name\": \"unknown\", \"arguments\": {}}\n</tool_call>"}) {
     FakeEngine engine(ToolCard(), Says(broken + " rest"));

@@ -64,7 +64,7 @@ Outcome RunIds(const std::vector<uint32_t>& ids, std::vector<std::string> stops)
   return out;
 }
 
-TEST_CASE("a stop string is never shown, however the text is cut") {
+TEST_CASE("B033 a stop string is never shown, however the text is cut") {
   const std::string text = "ABCDEFGHIJKLM";
   const Outcome out = RunIds(ByteIds(text), {"DEFGHIJ"});
   CHECK(out.stopped);
@@ -72,13 +72,13 @@ TEST_CASE("a stop string is never shown, however the text is cut") {
   CHECK(out.logprob_bytes == "ABC");
 }
 
-TEST_CASE("text held back as a possible stop string is released at the end") {
+TEST_CASE("B034 text held back as a possible stop string is released at the end") {
   CHECK(RunIds(ByteIds("What X"), {"XYZ"}).text == "What X");
   CHECK(RunIds(ByteIds("What XY"), {"XYZ"}).text == "What XY");
   CHECK(RunIds(ByteIds("What XYZ"), {"XYZ"}).text == "What ");
 }
 
-TEST_CASE("a character split over tokens appears once its last byte has come") {
+TEST_CASE("B041 a character split over tokens appears once its last byte has come") {
   const Outcome out = RunIds(ByteIds("a\xF0\x9F\x98\x80z"), {});
   CHECK(out.text == "a\xF0\x9F\x98\x80z");
   CHECK(std::find(out.deltas.begin(), out.deltas.end(), "\xF0\x9F\x98\x80") != out.deltas.end());
@@ -87,12 +87,12 @@ TEST_CASE("a character split over tokens appears once its last byte has come") {
   CHECK(out.offsets == std::vector<uint32_t>{0, 1, 1, 1, 1, 2});
 }
 
-TEST_CASE("an incomplete character at the end is one replacement character") {
+TEST_CASE("B045 an incomplete character at the end is one replacement character") {
   CHECK(RunIds(ByteIds("ok \xF0\x9F"), {}).text == "ok \xEF\xBF\xBD");
   CHECK(RunIds(ByteIds("\xC3 \xA9"), {}).text == "\xEF\xBF\xBD \xEF\xBF\xBD");
 }
 
-TEST_CASE("a stop string of a multibyte character is found over token borders") {
+TEST_CASE("B045 a stop string of a multibyte character is found over token borders") {
   CHECK(RunIds(ByteIds("caf\xC3\xA9 au lait"), {"\xC3\xA9"}).text == "caf");
 }
 

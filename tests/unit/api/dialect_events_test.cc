@@ -124,7 +124,7 @@ Written WriteMessages(const std::vector<ChoiceDelta>& deltas, const ChoiceEnd& e
   return {Frames(sse), plain.Body()};
 }
 
-TEST_CASE("responses: the events of a thought, a text and a call, exactly") {
+TEST_CASE("A-81 responses: the events of a thought, a text and a call, exactly") {
   const Written w = WriteResponses({Thought("h"), Thought("m"), Text("Hel"), Text("lo\n"), Call(0, "call_1", "f", "", false), Call(0, "", "", "{\"x\":", false),
                                     Call(0, "", "", "1}", true)},
                                    Ended(FinishReason::kToolCalls));
@@ -230,7 +230,7 @@ TEST_CASE("responses: token probabilities travel with the text") {
   CHECK(Parsed(writer.Body()).Find("output")->AsArray()[0].Find("content")->AsArray()[0].Find("logprobs")->Dump() == expected);
 }
 
-TEST_CASE("messages: the events of a thought, a text and two calls, exactly") {
+TEST_CASE("A-82 messages: the events of a thought, a text and two calls, exactly") {
   const Written w = WriteMessages({Thought("hm"), Text("Hel"), Text("lo"), Call(0, "call_1", "f", "{\"x\":", false), Call(0, "", "", "1}", true),
                                    Call(1, "call_2", "g", "{}", true)},
                                   Ended(FinishReason::kToolCalls));

@@ -148,7 +148,7 @@ TEST_CASE("an answer that is cut inside a call says so in both dialects") {
   CHECK(message.Find("stop_reason")->AsString() == "max_tokens");
 }
 
-TEST_CASE("count_tokens counts tools, calls and results as the message is charged") {
+TEST_CASE("A-83 count_tokens counts tools, calls and results as the message is charged") {
   FakeEngine engine(ToolCard(), Says("ok"));
   engine.SetLimits(4096, 0);
   Rig rig(&engine);

@@ -34,7 +34,7 @@ text::JsonValue UsageOf(const FakeExchange& exchange) {
   return *parsed->Find("usage");
 }
 
-TEST_CASE("a streamed answer is the plain answer in pieces") {
+TEST_CASE("A-48 A-49 A-52 a streamed answer is the plain answer in pieces") {
   FakeEngine engine(TestCard(), Says(kAnswer));
   Rig rig(&engine);
   const auto plain = rig.Ask("POST", "/v1/chat/completions", Chat());
@@ -54,19 +54,29 @@ TEST_CASE("a streamed answer is the plain answer in pieces") {
   }
 }
 
-TEST_CASE("the chunks of a stream have the shape that SDKs check") {
+TEST_CASE("A-41 A-42 A-43 A-44 A-45 A-46 A-47 B016 the chunks of a stream have the shape that SDKs check") {
   FakeEngine engine(TestCard(), Says("abc"));
   Rig rig(&engine);
   const auto with = rig.Ask("POST", "/v1/chat/completions", Chat(R"("stream":true,"stream_options":{"include_usage":true})"));
   const auto without = rig.Ask("POST", "/v1/chat/completions", Chat(R"("stream":true)"));
   CHECK(with->Events().size() == without->Events().size() + 1);
+  CHECK(with->Header("Cache-Control") == "no-cache");
+  CHECK(with->Header("Content-Length").empty());
   std::string id;
+  int64_t created = 0;
+  size_t finished = 0;
   const auto events = with->Events();
   for (size_t i = 0; i + 1 < events.size(); ++i) {
     const auto chunk = *text::ParseJson(events[i]);
     CHECK(chunk.Find("object")->AsString() == "chat.completion.chunk");
-    if (id.empty()) id = chunk.Find("id")->AsString();
+    CHECK(chunk.Find("model")->AsString() == "tiny-test");
+    if (id.empty()) {
+      id = chunk.Find("id")->AsString();
+      created = chunk.Find("created")->AsInt();
+    }
+    CHECK(id.rfind("chatcmpl-", 0) == 0);
     CHECK(chunk.Find("id")->AsString() == id);
+    CHECK(chunk.Find("created")->AsInt() == created);
     const auto& choices = chunk.Find("choices")->AsArray();
     if (i + 2 == events.size()) {
       CHECK(choices.empty());
@@ -78,8 +88,16 @@ TEST_CASE("the chunks of a stream have the shape that SDKs check") {
     const auto* delta = choices[0].Find("delta");
     CHECK((delta->Find("role") != nullptr) == (i == 0));
     if (i > 0 && delta->Find("content")) CHECK_FALSE(delta->Find("content")->AsString().empty());
-    CHECK(choices[0].Find("finish_reason"));
+    CHECK(delta->Find("tool_calls") == nullptr);
+    REQUIRE(choices[0].Find("finish_reason"));
+    CHECK(choices[0].Find("logprobs")->is_null());
+    CHECK(choices[0].Find("index")->AsInt() == 0);
+    if (choices[0].Find("finish_reason")->is_null()) continue;
+    ++finished;
+    CHECK(delta->AsObject().empty());
+    CHECK(i + 3 == events.size());  // only the usage and the end come after it
   }
+  CHECK(finished == 1);
   CHECK((*text::ParseJson(without->Events()[0])).Find("usage") == nullptr);
 }
 
@@ -124,7 +142,7 @@ TEST_CASE("a request without a seed draws one and choices share it") {
   CHECK(seen[0].sampling().seed() != seen[2].sampling().seed());
 }
 
-TEST_CASE("several choices each end once, and the prompt counts once") {
+TEST_CASE("A-22 A-48 several choices each end once, and the prompt counts once") {
   FakeEngine engine(TestCard(), ByChoice);
   Rig rig(&engine);
   const auto plain = rig.Ask("POST", "/v1/chat/completions", Chat(R"("n":3)"));
@@ -140,7 +158,7 @@ TEST_CASE("several choices each end once, and the prompt counts once") {
   CHECK(UsageOf(*streamed).Dump() == UsageOf(*plain).Dump());
 }
 
-TEST_CASE("a stop string ends the answer, cancels the engine and counts what was generated") {
+TEST_CASE("B036 a stop string ends the answer, cancels the engine and counts what was generated") {
   FakeEngine engine(TestCard(), [](const proto::GenerateRequest&) { return std::vector<uint32_t>(ByteIds(std::string(5, 'a') + "STOP" + std::string(4000, 'b'))); });
   Rig rig(&engine);
   const std::string fields = R"("stop":["STOP"],"max_tokens":200)";
@@ -218,7 +236,7 @@ TEST_CASE("a plain answer with several choices survives losses too") {
   CHECK(resumed_same);
 }
 
-TEST_CASE("a supervisor that dies and comes back costs a pause, not the answer") {
+TEST_CASE("A-51 a supervisor that dies and comes back costs a pause, not the answer") {
   FakeEngine engine(TestCard(), Says(std::string(200, 'x') + "done"));
   engine.SetStepMicros(1000);
   RigOptions options;
@@ -236,7 +254,7 @@ TEST_CASE("a supervisor that dies and comes back costs a pause, not the answer")
   CHECK(answer->Finish() == "stop");
 }
 
-TEST_CASE("an engine that does not come back is an error after the bound") {
+TEST_CASE("A-50 an engine that does not come back is an error after the bound") {
   FakeEngine engine(TestCard(), Says(std::string(200, 'x')));
   engine.SetStepMicros(1000);
   RigOptions options;
@@ -293,7 +311,7 @@ TEST_CASE("a client that closes while its engine is lost is forgotten") {
   CHECK(rig.api->active() == 0);
 }
 
-TEST_CASE("refusals of the engine become the errors clients act on") {
+TEST_CASE("A-75 A-38 refusals of the engine become the errors clients act on") {
   FakeEngine engine(TestCard(), Says("x"));
   Rig rig(&engine);
   struct Row {
@@ -332,7 +350,7 @@ TEST_CASE("refusals of the engine become the errors clients act on") {
   }
 }
 
-TEST_CASE("prompts at the edge of the context") {
+TEST_CASE("A-37 A-38 A-39 A-40 prompts at the edge of the context") {
   FakeEngine engine(TestCard(), Says(std::string(300, 'y')));
   Rig rig(&engine);
   // /v1/completions with ids: the prompt's length is exactly what is sent.
@@ -370,7 +388,7 @@ TEST_CASE("prompts at the edge of the context") {
   CHECK(ask(60)->Text() == std::string(40, 'y'));
 }
 
-TEST_CASE("a chat prompt that is too long names messages") {
+TEST_CASE("A-38 a chat prompt that is too long names messages") {
   FakeEngine engine(TestCard(), Says("x"));
   Rig rig(&engine);
   const auto over = rig.Ask("POST", "/v1/chat/completions", R"({"messages":[{"role":"user","content":")" + std::string(2000, 'q') + R"("}]})");
@@ -379,7 +397,7 @@ TEST_CASE("a chat prompt that is too long names messages") {
   CHECK(over->Json().Find("error")->Find("code")->AsString() == "context_length_exceeded");
 }
 
-TEST_CASE("completions: several prompts times n are indexed prompt by prompt") {
+TEST_CASE("A-79 completions: several prompts times n are indexed prompt by prompt") {
   FakeEngine engine(TestCard(), [](const proto::GenerateRequest& request) {
     return Answer(std::string(1, static_cast<char>(request.tokens(0))) + std::to_string(request.sampling().choice()));
   });
@@ -392,10 +410,21 @@ TEST_CASE("completions: several prompts times n are indexed prompt by prompt") {
   CHECK(answer->Text(2) == "B0");
   CHECK(answer->Text(3) == "B1");
   const auto streamed = rig.Ask("POST", "/v1/completions", R"({"prompt":["A","B"],"n":2,"max_tokens":9,"stream":true})");
-  for (uint32_t i = 0; i < 4; ++i) CHECK(streamed->Text(i) == answer->Text(i));
+  for (uint32_t i = 0; i < 4; ++i) {
+    CHECK(streamed->Text(i) == answer->Text(i));
+    CHECK(streamed->Finish(i) == "stop");
+  }
+  for (const std::string& event : streamed->Events()) {
+    if (event == "[DONE]") continue;
+    const auto chunk = *text::ParseJson(event);
+    CHECK(chunk.Find("object")->AsString() == "text_completion");
+    for (const auto& choice : chunk.Find("choices")->AsArray()) {
+      if (choice.Find("finish_reason")->is_string()) CHECK(choice.Find("text")->AsString().empty());
+    }
+  }
 }
 
-TEST_CASE("completions: echo and logprobs cover the prompt, with max_tokens 0 and 1") {
+TEST_CASE("A-79 completions: echo and logprobs cover the prompt, with max_tokens 0 and 1") {
   FakeEngine engine(TestCard(), Says("zz"));
   Rig rig(&engine);
   const auto echo = rig.Ask("POST", "/v1/completions", R"({"prompt":"qrs","max_tokens":1,"echo":true,"logprobs":1})");

@@ -48,7 +48,7 @@ ValidRequest Messages(const std::string& json) { return Good(ParseMessagesReques
 std::string Input(const std::string& input) { return R"({"input":)" + input + "}"; }
 std::string Turns(const std::string& messages) { return R"({"max_tokens":5,"messages":)" + messages + "}"; }
 
-TEST_CASE("responses: a string and items become messages") {
+TEST_CASE("A-81 responses: a string and items become messages") {
   const ValidRequest one = Responses(R"({"input":"Hi","instructions":"Be brief.","max_output_tokens":7,"temperature":0.5,"stream":true})");
   CHECK(one.messages.Dump() == R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Hi"}])");
   CHECK(one.route == Route::kResponses);
@@ -150,7 +150,7 @@ TEST_CASE("responses: errors name the client's fields") {
   CHECK(effort.message.find("'reasoning.effort'") != std::string::npos);
 }
 
-TEST_CASE("messages: turns and blocks become messages") {
+TEST_CASE("A-82 messages: turns and blocks become messages") {
   const ValidRequest r = Messages(
       R"({"max_tokens":9,"system":[{"type":"text","text":"x-anthropic-billing-header: cc=1;"},{"type":"text","text":"S1","cache_control":{"type":"ephemeral"}},
           {"type":"text","text":"S2"}],"stop_sequences":["END"],"metadata":{"user_id":"u"},"top_k":5,"messages":[

@@ -26,7 +26,7 @@ ResponseHead Head(Route route) {
   return head;
 }
 
-TEST_CASE("ids are unique and say what they are of") {
+TEST_CASE("A-44 ids are unique and say what they are of") {
   const std::string a = NewResponseId(Route::kChat), b = NewResponseId(Route::kChat);
   CHECK(a != b);
   CHECK(a.rfind("chatcmpl-", 0) == 0);
@@ -49,7 +49,7 @@ TEST_CASE("a chat body has every member that SDKs require") {
   CHECK(usage->Find("prompt_tokens_details")->Find("cached_tokens")->AsInt() == 4);
 }
 
-TEST_CASE("a stream chunk is one line whatever the text, and never has a member named error") {
+TEST_CASE("A-42 A-53 a stream chunk is one line whatever the text, and never has a member named error") {
   ChoiceDelta delta;
   delta.text = "data: [DONE]\n\n\r\n{\"error\":1}";
   const std::string event = DeltaEvents(Head(Route::kChat), 0, delta);
@@ -62,7 +62,7 @@ TEST_CASE("a stream chunk is one line whatever the text, and never has a member 
   CHECK(finish.Find("finish_reason")->AsString() == "stop");
 }
 
-TEST_CASE("log-probabilities of zero and worse are clamped to numbers") {
+TEST_CASE("B130 log-probabilities of zero and worse are clamped to numbers") {
   ResponseHead head = Head(Route::kChat);
   head.logprobs = true;
   head.top_logprobs = 2;
@@ -76,7 +76,7 @@ TEST_CASE("log-probabilities of zero and worse are clamped to numbers") {
   for (const auto& top : entry.Find("top_logprobs")->AsArray()) CHECK(top.Find("logprob")->AsDouble() == -9999);
 }
 
-TEST_CASE("completions' logprobs have four lists of one length") {
+TEST_CASE("A-79 completions' logprobs have four lists of one length") {
   ResponseHead head = Head(Route::kCompletions);
   head.logprobs = true;
   head.top_logprobs = 1;
@@ -95,7 +95,7 @@ TEST_CASE("completions' logprobs have four lists of one length") {
   CHECK(out.Find("text_offset")->AsArray()[1].AsInt() == 2);
 }
 
-TEST_CASE("merged metrics describe every family once") {
+TEST_CASE("A-86 merged metrics describe every family once") {
   const std::string own = "# HELP a_total A\n# TYPE a_total counter\na_total 1\n";
   const std::string engine =
       "# HELP a_total other\n# TYPE a_total counter\na_total 99\n# HELP b B\n# TYPE b histogram\nb_bucket{le=\"+Inf\"} 2\nb_sum 1\nb_count 2\n"

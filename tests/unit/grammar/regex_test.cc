@@ -139,7 +139,7 @@ TEST_CASE("random expressions match what their derivatives match") {
   }));
 }
 
-TEST_CASE("classes, escapes, counts and anchors") {
+TEST_CASE("B124 classes, escapes, counts and anchors") {
   CHECK(Matches("\\d{3}-\\w+", "123-ab_9"));
   CHECK_FALSE(Matches("\\d{3}-\\w+", "12-ab"));
   CHECK(Matches("[^a-c]\\s\\S", "d x"));
@@ -163,7 +163,7 @@ TEST_CASE("classes, escapes, counts and anchors") {
   CHECK_FALSE(Matches("a{1000}", std::string(999, 'a')));
 }
 
-TEST_CASE("what is no regular expression is refused by name") {
+TEST_CASE("B115 B119 what is no regular expression is refused by name") {
   CHECK_THAT(WhyNot("foo**"), Catch::Matchers::Contains("quantifier behind a quantifier"));
   CHECK_THAT(WhyNot("("), Catch::Matchers::Contains("( without a )"));
   CHECK_THAT(WhyNot(")"), Catch::Matchers::Contains(") without a ("));

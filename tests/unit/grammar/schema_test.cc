@@ -135,7 +135,7 @@ TEST_CASE("schemas and texts") {
   }
 }
 
-TEST_CASE("white space is bounded") {
+TEST_CASE("B122 white space is bounded") {
   SchemaStyle style;
   style.any_whitespace = true;
   const Acceptor a = Of(R"({"type":"object","properties":{"a":{"type":"array","items":{"type":"integer"}}}})", style);
@@ -163,7 +163,7 @@ TEST_CASE("Gemma 4's spelling") {
   CHECK_FALSE(any.Begins("{a b"));
 }
 
-TEST_CASE("what cannot be enforced is refused with path and keyword") {
+TEST_CASE("B115 B117 what cannot be enforced is refused with path and keyword") {
   CHECK_THAT(WhyNot(R"({"type":"object","properties":{"a":{"not":{}}}})"), Catch::Matchers::Contains("s.properties.a.not"));
   CHECK_THAT(WhyNot(R"({"if":{},"then":{}})"), Catch::Matchers::Contains("s.if"));
   CHECK_THAT(WhyNot(R"({"type":"array","contains":{}})"), Catch::Matchers::Contains("s.contains"));
@@ -188,7 +188,7 @@ TEST_CASE("what cannot be enforced is refused with path and keyword") {
   }
 }
 
-TEST_CASE("deep and circular schemas end") {
+TEST_CASE("B119 deep and circular schemas end") {
   std::string deep = R"({"type":"null"})";
   for (int i = 0; i < 40; ++i) deep = R"({"type":"array","items":)" + deep + "}";
   CHECK(Of(deep).Takes(std::string(40, '[') + "null" + std::string(40, ']')));
@@ -202,7 +202,7 @@ TEST_CASE("deep and circular schemas end") {
   CHECK(Of(chain).Takes("[[]]"));
 }
 
-TEST_CASE("large schemas of real tools are accepted") {
+TEST_CASE("B121 large schemas of real tools are accepted") {
   for (const char* length : {"2000", "10000", "65536"}) {
     const std::string text = R"({"type":"string","maxLength":)" + std::string(length) + "}";
     const std::string object = R"({"type":"object","properties":{"a":)" + text + R"(,"b":{"type":"array","items":{"type":"object","properties":{"c":)" + text + R"(}}}}})";

@@ -89,7 +89,7 @@ TEST_CASE("a later prompt of the conversation shares the text up to the last mes
   }
 }
 
-TEST_CASE("tool calls: arguments take the form the template needs", "[chat_template]") {
+TEST_CASE("B025 tool calls: arguments take the form the template needs", "[chat_template]") {
   const std::string text_call =
       R"([{"role":"user","content":"u"},{"role":"assistant","content":null,"tool_calls":[{"id":"call00001","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]},{"role":"tool","tool_call_id":"call00001","content":"5"}])";
   const std::string object_call =
@@ -116,7 +116,25 @@ TEST_CASE("tool calls: arguments take the form the template needs", "[chat_templ
   }
 }
 
-TEST_CASE("empty tool calls and null content do not reach the template", "[chat_template]") {
+TEST_CASE("A-58 ids of calls are shortened, alike in call and result, for a template that insists on nine letters and digits", "[chat_template]") {
+  const std::string source =
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}{{ raise_exception('nine') }}{% endif %}{{ c.id }}>{% endfor %}"
+      "{% if m.tool_call_id is defined %}{% if m.tool_call_id | length != 9 %}{{ raise_exception('nine') }}{% endif %}{{ m.tool_call_id }}<{% endif %}{% endfor %}";
+  const ChatTemplate strict = Make(source);
+  CHECK(strict.needs().short_call_ids);
+  const auto conversation = [](const std::string& id) {
+    return Input(R"([{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":")" + id +
+                 R"(","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":")" + id + R"(","content":"5"}])");
+  };
+  CHECK(TextOf(strict, conversation("abcDEF123")) == "abcDEF123>abcDEF123<");
+  const std::string one = TextOf(strict, conversation("call_0123456789abcdefghijklmn")), other = TextOf(strict, conversation("call_0123456789abcdefghijklmo"));
+  CHECK(one.substr(0, 9) == one.substr(10, 9));
+  CHECK(one != other);
+  CHECK(TextOf(strict, conversation("call_0123456789abcdefghijklmn")) == one);
+  CHECK_FALSE(Make("{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }}{% endfor %}{% endfor %}").needs().short_call_ids);
+}
+
+TEST_CASE("B022 B023 empty tool calls and null content do not reach the template", "[chat_template]") {
   const ChatTemplate t = Make("{% for m in messages %}{{ m.role + ':' + m.content }}{% if m.tool_calls is defined %}!{{ m.tool_calls | length }}{% endif %};{% endfor %}");
   CHECK(TextOf(t, Input(R"([{"role":"assistant","content":"hi","tool_calls":[]},{"role":"assistant","tool_calls":null,"content":"x"}])")) == "assistant:hi;assistant:x;");
   CHECK(TextOf(t, Input(R"([{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f"}}]}])")) == "assistant:!1;");
@@ -142,7 +160,7 @@ TEST_CASE("a template that cannot take none for no tools is given nothing", "[ch
   CHECK(TextOf(t, Input(R"([{"role":"user","content":"x"}])")) == "x");
 }
 
-TEST_CASE("the developer role is the system's unless the template knows it", "[chat_template]") {
+TEST_CASE("B032 the developer role is the system's unless the template knows it", "[chat_template]") {
   CHECK(TextOf(Make("{% for m in messages %}{{ m.role }}{% endfor %}"), Input(R"([{"role":"developer","content":"x"}])")) == "system");
   CHECK(TextOf(Make("{% for m in messages %}{% if m.role == 'developer' %}D{% endif %}{% endfor %}"), Input(R"([{"role":"developer","content":"x"}])")) == "D");
 }
@@ -159,7 +177,7 @@ TEST_CASE("text parts are joined unless the template takes them apart itself", "
         "messages[0].content[0]: this model takes parts of type text only");
 }
 
-TEST_CASE("what a template raises is what the client reads, and the next request is served", "[chat_template]") {
+TEST_CASE("B027 what a template raises is what the client reads, and the next request is served", "[chat_template]") {
   const ChatTemplate t = Make("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('No tools, please.') }}{% endif %}{{ m.content }}{% endfor %}");
   CHECK(Words(t.Render(Input(R"([{"role":"tool","content":"x"}])"))) == "No tools, please.");
   CHECK(TextOf(t, Input(R"([{"role":"user","content":"x"}])")) == "x");

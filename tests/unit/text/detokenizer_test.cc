@@ -26,7 +26,7 @@ std::vector<std::string> Pieces(const Vocabulary& v, const std::vector<TokenId>&
 using Strings = std::vector<std::string>;
 const std::string kBad(kReplacementUtf8);
 
-TEST_CASE("a character cut over tokens appears whole with its last byte") {
+TEST_CASE("B041 a character cut over tokens appears whole with its last byte") {
   const Vocabulary v = Tiny(testing::TinyBpeCard());
   CHECK(Pieces(v, {0xF0, 0x9F, 0x98, 0x80, 'x'}) == Strings{"", "", "", "\xF0\x9F\x98\x80", "x", ""});
   const TokenId first = v.FindStored(testing::Gpt2Text("\xF0\x9F")), second = v.FindStored(testing::Gpt2Text("\x98\x80"));
@@ -34,7 +34,7 @@ TEST_CASE("a character cut over tokens appears whole with its last byte") {
   CHECK(v.bytes(first) == "\xF0\x9F");
 }
 
-TEST_CASE("invalid bytes: one replacement for each maximal bad subpart, valid ones survive") {
+TEST_CASE("B043 invalid bytes: one replacement for each maximal bad subpart, valid ones survive") {
   const Vocabulary v = Tiny(testing::TinyBpeCard());
   CHECK(Pieces(v, {0xC3, ' ', 0xA9}) == Strings{"", kBad + " ", kBad, ""});
   CHECK(Pieces(v, {0xC3, 0xA9, ' ', 'x'}) == Strings{"", "\xC3\xA9", " ", "x", ""});
@@ -44,7 +44,7 @@ TEST_CASE("invalid bytes: one replacement for each maximal bad subpart, valid on
   CHECK(Pieces(v, {0xEF, 0xBF, 0xBD, 'a'}) == Strings{"", "", kBad, "a", ""});
 }
 
-TEST_CASE("an incomplete end becomes one replacement") {
+TEST_CASE("B045 an incomplete end becomes one replacement") {
   const Vocabulary v = Tiny(testing::TinyBpeCard());
   CHECK(Pieces(v, {'a', 0xF0, 0x9F, 0x98}) == Strings{"a", "", "", "", kBad});
   CHECK(Pieces(v, {0xC3}) == Strings{"", kBad});

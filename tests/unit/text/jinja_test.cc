@@ -77,7 +77,7 @@ TEST_CASE("committed templates render as Python's jinja2 renders them", "[jinja]
   }
 }
 
-TEST_CASE("a template that cannot be parsed says where and why", "[jinja]") {
+TEST_CASE("B031 a template that cannot be parsed says where and why", "[jinja]") {
   const std::pair<const char*, const char*> cases[] = {
       {"a\n  {% if x %}\nb", "t.jinja:2:3: the template ends before the {% elif %} or {% else %} or {% endif %} of this block"},
       {"{{ x", "t.jinja:1:1: this {{ has no }}"},
@@ -112,7 +112,7 @@ TEST_CASE("an unknown filter that is never reached does no harm", "[jinja]") {
   CHECK(r.error.line == 2);
 }
 
-TEST_CASE("hostile templates are stopped", "[jinja]") {
+TEST_CASE("B030 hostile templates are stopped", "[jinja]") {
   std::string nested;
   for (int i = 0; i < 10'000; ++i) nested += "{% if 1 %}";
   std::string brackets = "{{ " + std::string(10'000, '(') + "1" + std::string(10'000, ')') + " }}";

@@ -135,7 +135,7 @@ TEST_CASE("bad JSON is refused with the place and the reason") {
   CHECK(Error("\"\xF4\x90\x80\x80\"").find("byte 0xF4") != std::string::npos);
 }
 
-TEST_CASE("depth and number of values are limited without recursion") {
+TEST_CASE("A-63 B120 depth and number of values are limited without recursion") {
   const std::string deep(1'000'000, '[');
   CHECK(Error(deep).find("nested deeper than 128 levels") != std::string::npos);
   CHECK(Again(std::string(128, '[') + std::string(128, ']')) == std::string(128, '[') + std::string(128, ']'));

@@ -48,7 +48,7 @@ std::pair<std::string, bool> Slowly(const std::string& text, const Strings& stop
   return {text, false};
 }
 
-TEST_CASE("nothing of a stop string is released, in any cut into up to four pieces") {
+TEST_CASE("B033 nothing of a stop string is released, in any cut into up to four pieces") {
   const std::string text = "ABCDEFGHIJ";
   for (size_t a = 0; a <= text.size(); ++a) {
     for (size_t b = a; b <= text.size(); ++b) {
@@ -62,14 +62,14 @@ TEST_CASE("nothing of a stop string is released, in any cut into up to four piec
   CHECK(Run(Make({"DEFGHIJ"}), {"ABC", "DEF", "G", "HI", "J"}).pieces == Strings{"ABC", "", "", "", ""});
 }
 
-TEST_CASE("what was held back is released at the end") {
+TEST_CASE("B034 what was held back is released at the end") {
   CHECK(Run(Make({"XYZ"}), {"a", "X"}).pieces == Strings{"a", "", "X"});
   CHECK(Run(Make({"XYZ"}), {"aXY"}).pieces == Strings{"a", "XY"});
   CHECK(Run(Make({"\n"}), {"why?\n"}).pieces == Strings{"why?"});
   CHECK(Run(Make({"XYZ"}), {"X", "Y", "a"}).pieces == Strings{"", "", "XYa", ""});
 }
 
-TEST_CASE("stop strings over tokens, at the start, as the whole text, with other letters") {
+TEST_CASE("B036 B040 stop strings over tokens, at the start, as the whole text, with other letters") {
   CHECK(Run(Make({"beta gamma"}), {"alpha ", "be", "ta gam", "ma delta"}).Text() == "alpha ");
   CHECK(Run(Make({"Hello"}), {"Hello"}).Text().empty());
   CHECK(Run(Make({"Hello"}), {"Hello"}).stopped);

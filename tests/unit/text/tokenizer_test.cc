@@ -294,7 +294,7 @@ TEST_CASE("the space in front: after the start and after special tokens") {
   CHECK(Shown(*t, t->Encode(spans, false)) == Strings{"</s>", u + "hello", u + "world"});
 }
 
-TEST_CASE("stop tokens: keys, known names and the two exceptions") {
+TEST_CASE("B001 B038 stop tokens: keys, known names and the two exceptions") {
   const auto texts = [](const proto::ModelCard& card) {
     const auto t = Make(card);
     return Shown(*t, t->StopTokens());

@@ -215,7 +215,7 @@ TEST_CASE("gemma4: who may be called") {
   CHECK(a.content == "x");
 }
 
-TEST_CASE("gemma4: a call that was cut never looks whole") {
+TEST_CASE("B010 B015 gemma4: a call that was cut never looks whole") {
   const Rig rig = Gemma();
   const std::string text = "<|tool_call>call:set{target:<|\"|>a}b<|\"|>,confirm:true,n:[1,{x:2}]}<tool_call|>";
   const std::vector<Unit> units = rig.Units(text);

@@ -35,7 +35,7 @@ TEST_CASE("hermes: a call, with text and a thought before it") {
   }
 }
 
-TEST_CASE("hermes: several calls, also after one without arguments") {
+TEST_CASE("B005 hermes: several calls, also after one without arguments") {
   for (const Rig& rig : Hermes()) {
     const std::string ping = "<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}\n</tool_call>";
     const std::string read = "<tool_call>\n{\"name\": \"read\", \"arguments\": {\"v\": 1}}\n</tool_call>";
@@ -52,7 +52,7 @@ TEST_CASE("hermes: several calls, also after one without arguments") {
   }
 }
 
-TEST_CASE("hermes: tags inside strings, keys in any order, arguments in a string") {
+TEST_CASE("B007 hermes: tags inside strings, keys in any order, arguments in a string") {
   for (const Rig& rig : Hermes()) {
     const auto one = [&](const std::string& object, std::string_view arguments) {
       CAPTURE(object);
@@ -80,7 +80,7 @@ TEST_CASE("hermes: tags inside strings, keys in any order, arguments in a string
   }
 }
 
-TEST_CASE("hermes: what is no call is content, byte for byte") {
+TEST_CASE("B019 hermes: what is no call is content, byte for byte") {
   for (const Rig& rig : Hermes()) {
     for (const std::string text :
          {"BEGIN <tool_call> AFTER END", "BEGIN <think> AFTER </think> END", "`<tool_call>`", "<tool_call>\n{\"name\": \"unknown\", \"arguments\": {}}\n</tool_call>",
@@ -100,7 +100,7 @@ TEST_CASE("hermes: what is no call is content, byte for byte") {
   }
 }
 
-TEST_CASE("hermes: a prefix is never a whole call, and deltas only append") {
+TEST_CASE("B010 B015 hermes: a prefix is never a whole call, and deltas only append") {
   for (const Rig& rig : Hermes()) {
     for (const std::string object : {R"({"name": "read", "arguments": {"t": "a\\b\u00e9\n\"c\"", "n": -1.5e10, "b": true, "l": [1, {"x": null}]}})",
                                      R"({"arguments": {"t": "x"}, "name": "read"})", R"({"name": "read", "arguments": "{\"t\": \"x\"}"})"}) {
@@ -122,7 +122,7 @@ TEST_CASE("hermes: a prefix is never a whole call, and deltas only append") {
   }
 }
 
-TEST_CASE("think: opened by the prompt, not closed, cut, with a call inside") {
+TEST_CASE("B020 think: opened by the prompt, not closed, cut, with a call inside") {
   for (Rig& rig : Hermes()) {
     CHECK(rig.Parse("<think>\n\n</think>\n\nHi").content == "Hi");
     CHECK(rig.Parse("\n<think>a</think>b").reasoning == "a");

@@ -115,7 +115,7 @@ void CheckFamily(const Family& family) {
   });
 }
 
-TEST_CASE("parsers: any cut of any text says the same") {
+TEST_CASE("B002 parsers: any cut of any text says the same") {
   for (const Family& family : Families()) CheckFamily(family);
 }
 

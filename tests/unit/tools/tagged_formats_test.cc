@@ -43,7 +43,7 @@ TEST_CASE("qwen3-coder: values are typed by the schema") {
   one(P("path", "say \"x\" \\ {}"), R"({"path":"say \"x\" \\ {}"})");
 }
 
-TEST_CASE("qwen3-coder: tags inside values, two calls of one tool") {
+TEST_CASE("B009 qwen3-coder: tags inside values, two calls of one tool") {
   for (const bool special : {true, false}) {
     const Rig rig = Coder(special);
     const std::string value = "a </parameter> b <tool_call> </tool_call> <function=x> </function> <parameter=y> <think>";
@@ -65,7 +65,7 @@ TEST_CASE("qwen3-coder: tags inside values, two calls of one tool") {
   }
 }
 
-TEST_CASE("qwen3-coder: a prefix is never a whole call, and strings stream") {
+TEST_CASE("B010 B015 qwen3-coder: a prefix is never a whole call, and strings stream") {
   const Rig rig = Coder();
   const std::vector<Unit> units = rig.Units(Write(P("path", "a\nb") + P("n", "12") + P("opt", "x")));
   std::string before;
