@@ -74,13 +74,17 @@ std::optional<RequestId> RequestTable::ReleaseHeld(Instant now) {
   return id;
 }
 
-std::vector<LostRequest> RequestTable::LoseAll(Instant now, bool suspicious) {
+std::vector<LostRequest> RequestTable::LoseAll(Instant now, bool suspicious, const WorkerShown& shown) {
+  const bool free_slot = running_ < shown.slots;
   std::vector<Suspect> suspects;
   std::vector<LostRequest> out;
   std::vector<size_t> at;
   for (auto& [id, entry] : entries_) {
-    // A cancelled request is still in the worker's hands, so it may be the culprit, too.
-    if (suspicious && entry.state != RequestState::kHeld) {
+    // A cancelled request is still in the worker's hands, so it may be the culprit, too. One that is not known to be admitted may be: with a
+    // slot free the step that was lost may have begun it, and before it is taken in, its arrival may be what the worker died of.
+    const bool touched = entry.state == RequestState::kRunning ||
+                         (entry.state == RequestState::kQueued && (free_slot || entry.command > shown.consumed));
+    if (suspicious && touched) {
       suspects.push_back({entry.key, entry.generated});
       at.push_back(out.size());
     }

@@ -36,8 +36,15 @@ struct RequestEntry {
   uint32_t cached_tokens = 0;
   uint32_t generated = 0;      // tokens after the prompt, resumed ones included
   RequestState state = RequestState::kQueued;
+  CommandSeq command;          // that carried it to the ranks; of the present generation, as every entry is
   bool cancelled = false;
   Instant accepted{};
+};
+
+// What the worker had shown by its last report before a loss.
+struct WorkerShown {
+  CommandSeq consumed;           // it has taken in the commands up to this one
+  uint32_t slots = UINT32_MAX;   // requests it computes at once
 };
 
 struct LostRequest {
@@ -68,8 +75,9 @@ class RequestTable {
   // The next held request that may be sent now, which becomes kQueued.
   std::optional<RequestId> ReleaseHeld(Instant now);
 
-  // Every entry ends. `suspicious`: the loss may be a request's fault, so it counts against those in flight.
-  std::vector<LostRequest> LoseAll(Instant now, bool suspicious);
+  // Every entry ends. `suspicious`: the loss may be a request's fault, so it counts against those in flight; not against one that the worker
+  // had taken in and could not begin with, since all slots were in use.
+  std::vector<LostRequest> LoseAll(Instant now, bool suspicious, const WorkerShown& shown = {});
 
   size_t size() const { return entries_.size(); }
   size_t sent() const { return entries_.size() - held_.size(); }

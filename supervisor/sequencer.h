@@ -24,6 +24,7 @@ class Sequencer {
     consumed_[rank.v] = seq;
     return true;
   }
+  CommandSeq consumed(Rank rank) const { return rank.v < consumed_.size() ? consumed_[rank.v] : CommandSeq(); }
   uint64_t Lag(Rank rank) const { return last_.v - consumed_[rank.v].v; }
 
  private:

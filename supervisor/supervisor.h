@@ -91,7 +91,7 @@ class Supervisor {
   void OnStep(uint32_t rank, proto::StepReport& step);
   void OnFinding(uint32_t rank, const proto::FindingReport& finding);
   void OnResize(const proto::ResizeReport& report);
-  void SendCommand(proto::Command command);
+  CommandSeq SendCommand(proto::Command command);  // its number
   GroupEvent EventOf(EventKind kind, uint32_t rank) const;
 
   // ---- sessions and requests (supervisor_requests.cc)

@@ -129,12 +129,12 @@ void Supervisor::OnGenerate(SessionId session, proto::GenerateRequest& request) 
 }
 
 void Supervisor::Submit(RequestId id, proto::GenerateRequest request) {
-  const RequestEntry* entry = requests_.Find(id);
+  RequestEntry* entry = requests_.Find(id);
   request.set_request_id(id.v);
   proto::Command command;
   command.mutable_submit()->set_queued_ms(static_cast<uint64_t>(ToMillis(clock_.Now() - entry->accepted)));
   *command.mutable_submit()->mutable_request() = std::move(request);
-  SendCommand(std::move(command));
+  entry->command = SendCommand(std::move(command));
 }
 
 void Supervisor::CancelRequest(RequestEntry& entry) {
@@ -231,7 +231,8 @@ void Supervisor::ReleaseHeld() {
 void Supervisor::LoseRequests(const std::optional<Loss>& loss) {
   const Instant now = clock_.Now();
   const bool suspicious = loss && loss->cause != LossCause::kOperator && loss->cause != LossCause::kDeviceBusy;
-  const std::vector<LostRequest> lost = requests_.LoseAll(now, suspicious);
+  const WorkerShown shown{sequencer_.consumed(Rank(0)), std::max(1u, ready_.limits().max_running())};
+  const std::vector<LostRequest> lost = requests_.LoseAll(now, suspicious, shown);
   held_.clear();
   lost_requests_.clear();
   std::map<SessionId, proto::SessionEvent> out;
@@ -260,7 +261,7 @@ void Supervisor::LoseRequests(const std::optional<Loss>& loss) {
   if (loss && !lost.empty()) lost_at_ = now;
   metrics_.OnGroupLost();
   NoteLoad();
-  for (PendingResize& p : resizes_) p.outlet->Fail(14, "the worker group was lost during the resize");
+  for (PendingResize& p : resizes_) p.outlet->Fail(10, "the worker group was lost during the resize");
   resizes_.clear();
   if (last_resize_.operation() != 0 && last_resize_.state() == proto::ResizeReport::RUNNING) {
     last_resize_.set_state(proto::ResizeReport::CANCELLED);

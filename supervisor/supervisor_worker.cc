@@ -207,8 +207,9 @@ void Supervisor::OnResize(const proto::ResizeReport& report) {
   });
 }
 
-void Supervisor::SendCommand(proto::Command command) {
-  command.set_seq(sequencer_.Next().v);
+CommandSeq Supervisor::SendCommand(proto::Command command) {
+  const CommandSeq seq = sequencer_.Next();
+  command.set_seq(seq.v);
   proto::SupervisorMessage message;
   *message.mutable_command() = std::move(command);
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -218,6 +219,7 @@ void Supervisor::SendCommand(proto::Command command) {
       LogError({{"rank", i}}, "the worker does not read its commands; its stream is closed");
     }
   }
+  return seq;
 }
 
 }  // namespace holdfast::supervisor

@@ -129,3 +129,28 @@ def test_a_request_in_flight_at_two_losses_fails_alone():
         assert s.request("DELETE", "/v1/quarantine").json["cleared"] == 0
         assert s.ctl("quarantine", "--clear", fingerprint, check=False).returncode == 1
         assert s.ctl("quarantine", "--clear", "all").stdout.startswith("0 ")
+
+
+def test_a_request_that_only_waits_is_no_poison():
+    """Two losses while it stands in the queue behind a request that fills the only slot: it was never computed, so it is not to blame."""
+    import threading
+    with Server(model_file("script"), "--max-running-requests", 1, env={"HOLDFAST_FAULT": "worker.step:sleep=20:1+"}) as s:
+        seen, got = {"runs": 0, "waits": 0}, {}
+
+        def ask(name, content):
+            got[name] = s.stream_chat(content, max_tokens=120, on_event=lambda events: seen.__setitem__(name, len(events)))
+        threads = [threading.Thread(target=ask, args=a) for a in (("runs", "<S03>"), ("waits", "And once more: <S03>"))]
+        threads[0].start()
+        wait_for(lambda: seen["runs"] > 3, 20, "tokens")
+        threads[1].start()
+        wait_for(lambda: int(s.status()["health"]["waiting"]) == 1, 20, "one waits")
+        for _ in range(2):
+            before = seen["runs"]
+            os.kill(s.worker(), 9)
+            wait_for(lambda: seen["runs"] > before + 3, 20, "the stream goes on")
+        [t.join() for t in threads]
+        story = " ".join(f"w{i:03d}" for i in range(120))
+        for name in seen:
+            assert got[name].error is None and got[name].text().strip().startswith(story[:400]), name
+            assert got[name].finish() == "length"
+        assert s.get("/v1/quarantine").json["data"] == []

@@ -80,6 +80,27 @@ TEST_CASE("A request in flight at two losses without advancing is poison") {
   CHECK(t.poison().Clear(kNow) == 0);
 }
 
+TEST_CASE("A loss is not held against a request that only waited for a slot") {
+  // 42 runs and gets on, 43 is never admitted. Which of 43's losses makes it poison, 0 = none.
+  const auto condemned_at = [](CommandSeq consumed, uint32_t slots) {
+    RequestTable t(PoisonOptions{});
+    for (uint32_t life = 1; life <= 10; ++life) {
+      RequestEntry& runs = t.Add(kNow, Entry(1, 1, 42, life * 10));
+      runs.command = CommandSeq(1);
+      t.NoteAdmitted(runs, 0);
+      t.NoteTokens(runs, 5);
+      t.Add(kNow, Entry(1, 2, 43)).command = CommandSeq(2);
+      for (const LostRequest& l : t.LoseAll(kNow + life * std::chrono::minutes(3), true, {consumed, slots})) {
+        if (l.entry.key.fingerprint == 43 && l.poison) return life;
+      }
+    }
+    return 0u;
+  };
+  CHECK(condemned_at(CommandSeq(2), 1) == 0);
+  CHECK(condemned_at(CommandSeq(1), 1) == 2);  // its arrival may be what the worker dies of
+  CHECK(condemned_at(CommandSeq(2), 2) == 2);  // a slot was free: the step that was lost may have been its first
+}
+
 TEST_CASE("A stop of our own and losses nobody in flight can cause do not count") {
   RequestTable t(PoisonOptions{});
   for (int i = 0; i < 5; ++i) {
