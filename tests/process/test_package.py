@@ -52,6 +52,7 @@ def test_units_say_what_the_processes_promise():
     assert int(s["TimeoutStopSec"]) > 30, "less than the drain time-out"
     assert settings(UNITS[1])["RestartPreventExitStatus"].split() == ["64"]
     for unit in UNITS:
+        assert settings(unit)["StartLimitIntervalSec"] == "0", "systemd would give up on what passes: a port taken, memory not free yet"
         assert {k: settings(unit).get(k) for k in ("NoNewPrivileges", "ProtectSystem", "User")} == {"NoNewPrivileges": "yes", "ProtectSystem": "strict", "User": "holdfast"}
 
 
