@@ -185,6 +185,7 @@ class WeightStore::Packer {
       if (i >= tasks_.size()) break;
       absl::Status status = Pack(tasks_[i], &scratch);
       if (status.ok()) continue;
+      if (absl::IsCancelled(status)) break;  // it stopped because another part failed, or the caller wished it: no error of its own
       std::lock_guard lock(mutex_);
       if (i < error_at_) {  // the first in plan order, so that the message does not depend on timing
         error_at_ = i;
