@@ -157,7 +157,7 @@ uint32_t Ledger::Adopt(SeqRow* row, const std::string& salt, const PrefixMatch& 
           break;
         }
         index_.Touch(node, g, tick_);
-        // A hit ended here.
+        // A hit ended here: this window is worth most.
         if (w != 0) index_.RaiseClass(node, g, 2);
       }
       row->Append(g, std::move(ref), arenas_[g], tallies_[g]);
@@ -225,8 +225,7 @@ void Ledger::CommitBlock(SeqRow* row, const SequenceView& sequence) {
       PageRef ref = arenas_[g].IndexAdd(row->at(g, i));
       if (ref) index_.Attach(child, g, std::move(ref));
     }
-    // What several conversations share is worth more than where one of them was last.
-    if (branch) MarkWindow(parent, 3);
+    if (branch) MarkWindow(parent, 2);
   } else {
     index_.Pin(child);
     for (size_t g = 0; g < groups(); ++g) {

@@ -155,7 +155,7 @@ class Ledger:
                 row.pages[g].append(self.arenas[g].share(node.page[g]))
                 node.stamp[g] = self.tick
                 if w != 0:
-                    node.cls[g] = max(node.cls[g], 2)
+                    node.cls[g] = 2
             row.slid[g] = first
         if path:
             row.node = path[-1]
@@ -193,7 +193,7 @@ class Ledger:
                 if row.pages[g][i] is not None:
                     child.page[g] = self.arenas[g].index_add(row.pages[g][i])
             if branch:
-                self.mark_window(parent, 3)
+                self.mark_window(parent, 2)
         else:
             for g in self.groups():
                 own = row.pages[g][i]
