@@ -102,7 +102,10 @@ void Requests::Submit(const proto::Submit& submit) {
   command.request = id;
   command.tokens.assign(r.tokens().begin(), r.tokens().end());
   command.prompt_tokens = prompt;
-  command.max_tokens = r.max_tokens();
+  // A pool that shrank or lost pages holds less than the limits the caller knows: the answer may be that much shorter. Only tokens that leave no room
+  // for one more are refused, by the scheduler.
+  const uint32_t room = scheduler_->max_request_tokens();
+  command.max_tokens = static_cast<uint32_t>(r.tokens_size()) < room ? std::min(r.max_tokens(), room - prompt) : r.max_tokens();
   command.anchors.assign(r.anchors().begin(), r.anchors().end());
   command.cache_salt = r.cache_salt();
   command.no_cache = r.no_cache() || r.prompt_logprobs();

@@ -59,10 +59,26 @@ def test_below_the_floor_is_refused_with_both_numbers(server):
     assert r.returncode == 1 and str(before["window"]["floor"]) in r.stdout + r.stderr
 
 
+
 @pytest.mark.parametrize("bad", [{}, {"full_pages": 0}, {"full_pages": -1}, {"full_pages": "many"}, {"full_pages": 1 << 40}, {"pages": 3}])
 def test_nonsense_is_400(server, bad):
     assert server.post("/v1/cache/resize", bad).status == 400
     assert server.health() == 200
+
+
+def test_after_a_shrink_answers_end_sooner_and_nobody_is_refused_who_fits(server):
+    before = pools(server)["full"]["capacity"]
+    pages = max(pools(server)["full"]["floor"], 40)
+    assert resize(server, full_pages=pages).status == 200
+    try:
+        for asked in ({}, {"max_tokens": 5000}):
+            r = server.chat("hello", ignore_eos=True, **asked)
+            assert r.status == 200, r.body
+            assert r.json["choices"][0]["finish_reason"] == "length" and r.json["usage"]["total_tokens"] == pages * 16
+        r = server.chat("hello " * 1000, max_tokens=1)
+        assert r.status == 400 and str(pages * 16) in r.json["error"]["message"]
+    finally:
+        assert resize(server, full_pages=before).status == 200
 
 
 def test_resizing_under_load_changes_no_answer(server):

@@ -24,7 +24,7 @@ void SchedulerImpl::Resize(const ResizeCommand& command) {
     targets_.clear();
     RefreshLimits();
     resize_.phase = ResizeState::Phase::kCancelled;
-    resize_.message = "cancelled; the pools have their former sizes";
+    resize_.message = "cancelled; pools that shrank have their former sizes";
     return;
   }
   ResizeState next;
