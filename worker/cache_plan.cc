@@ -55,9 +55,10 @@ absl::StatusOr<CachePlan> PlanCache(const CachePlanInput& in) {
   const bool has_full = !in.groups.empty() && in.groups.front().window == 0;
   const uint64_t want_seq = in.max_seq_len.value_or(context);
 
-  // Tokens of the full pool (of a model with windows only: the tokens the ratio refers to).
+  // Tokens of the full pool (of a model with windows only: the tokens the ratio refers to). Short sequences take less than the floor.
+  const uint64_t floor = uint64_t{in.max_running} * ps + CeilDiv(kv::SmallestChunk(in.max_running, in.prefill_chunk), ps) * ps;
   uint64_t tokens = in.num_tokens ? *in.num_tokens
-                                  : std::max<uint64_t>({want_seq, std::min<uint64_t>(want_seq * in.max_running, kAutoFullTokens),
+                                  : std::max<uint64_t>({want_seq, std::min<uint64_t>(want_seq * in.max_running, kAutoFullTokens), floor,
                                                         in.kv_reserve_tokens.value_or(0)});
   uint64_t pages = CeilDiv(tokens, ps);
   if (in.num_tokens && in.kv_reserve_tokens && *in.num_tokens < *in.kv_reserve_tokens) {

@@ -31,6 +31,25 @@ TEST_CASE("the pools hold max_running sequences when memory allows", "[cache_pla
   CHECK(plan->shape.groups[0].reserve_pages >= plan->shape.groups[0].pages);
 }
 
+TEST_CASE("without a size the pools are at their floors at least, however short sequences are", "[cache_plan]") {
+  for (const uint32_t page_size : {1u, 16u, 256u}) {
+    for (const uint32_t running : {1u, 8u, 4096u}) {
+      for (const uint32_t chunk : {1u, 512u}) {
+        CachePlanInput in = Small();
+        in.page_size = page_size;
+        in.max_running = running;
+        in.prefill_chunk = chunk;
+        in.max_seq_len = 2;
+        in.memory_bytes = uint64_t{1} << 50;
+        const auto plan = PlanCache(in);
+        CAPTURE(page_size, running, chunk);
+        INFO(plan.status().ToString());
+        CHECK(plan.ok());
+      }
+    }
+  }
+}
+
 TEST_CASE("a smaller memory shrinks the full pool and says so", "[cache_plan]") {
   CachePlanInput in = Small();
   in.memory_bytes = (uint64_t{1} << 30) * 100 / 85 + (uint64_t{30} << 20);
