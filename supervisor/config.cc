@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "proto/base/flag_range.h"
 #include "proto/base/log.h"
 #include "proto/base/version.h"
 
@@ -33,7 +34,7 @@ absl::StatusOr<SupervisorConfig> ParseCommandLine(int argc, const char* const* a
   std::vector<std::pair<Duration*, std::unique_ptr<double>>> durations;
   const auto seconds = [&](const std::string& name, Duration& value, const std::string& text) {
     durations.emplace_back(&value, std::make_unique<double>(InSeconds(value)));
-    own(name, *durations.back().second, text + ", seconds")->check(CLI::Range(0.001, kMaxSeconds));
+    own(name, *durations.back().second, text + ", seconds")->check(RealRange(0.001, kMaxSeconds));
   };
   GroupOptions& g = config.group;
   seconds("--attach-timeout", g.attach_timeout, "A worker must attach within");

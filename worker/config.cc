@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "proto/base/flag_range.h"
+
 namespace holdfast::worker {
 namespace {
 
@@ -46,9 +48,9 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
                  "Answer tokens whose KV is reserved at admission; a longer answer may be put back into the queue for a while; 0 = all of max_tokens")
       ->capture_default_str()
       ->check(CLI::Range(0u, 1u << 30));
-  app.add_option("--memory-ratio", c.memory_ratio, "Share of the available memory for weights and KV")->capture_default_str()->check(CLI::Range(0.01, 1.0));
+  app.add_option("--memory-ratio", c.memory_ratio, "Share of the available memory for weights and KV")->capture_default_str()->check(RealRange(0.01, 1.0));
   Optional<double>(app, "--swa-full-tokens-ratio", &c.swa_ratio, "Size of the window pools relative to the full pool (default 0.2, at least what the chunk needs)",
-                   CLI::Range(1e-6, 1.0));
+                   RealRange(1e-6, 1.0));
   app.add_option("--page-size", c.page_size, "Tokens in a KV page")->capture_default_str()->check(CLI::IsMember({1, 2, 4, 8, 16, 32, 64, 128, 256}));
   app.add_option("--cache-type", cache_type, "radix: share prefixes; none: do not")->capture_default_str()->check(CLI::IsMember({"radix", "none", "naive"}));
   app.add_option("--threads", c.threads, "Compute threads of each rank; 0 = the cores this process may use, divided among the ranks")->capture_default_str()->check(CLI::Range(0, 1024));
@@ -74,7 +76,7 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
     return absl::InvalidArgumentError(fmt::format("--tp {} without --group-fd: the supervisor gives the ranks of a group their shared memory", c.tp));
   }
   if (c.num_tokens && *c.num_tokens % c.page_size != 0) {
-    return absl::InvalidArgumentError(fmt::format("--num-tokens {} is no multiple of --page-size {}; the nearest value that works is {}", *c.num_tokens,
+    return absl::InvalidArgumentError(fmt::format("--num-tokens {} is no multiple of --page-size {}; the next one is {}", *c.num_tokens,
                                                   c.page_size, (*c.num_tokens + c.page_size - 1) / c.page_size * c.page_size));
   }
   if (const char* token = std::getenv("HOLDFAST_WORKER_TOKEN")) c.token = token;

@@ -14,6 +14,7 @@
 #include "frontend/cli/ctl.h"
 #include "frontend/cli/serve.h"
 #include "proto/base/exit_code.h"
+#include "proto/base/flag_range.h"
 #include "proto/base/version.h"
 
 namespace holdfast::cli {
@@ -37,7 +38,7 @@ void AddServe(CLI::App& app, ServeOptions& o, int* status) {
   serve->add_option("--port", o.port, "Port; 0 = any free port")->capture_default_str()->check(CLI::Range(0, 65535));
   serve->add_option("--runtime-dir", o.runtime_dir, "Folder of the supervisor's socket and incidents (default: a fresh one)");
   serve->add_option("--log-level", o.log_level, "debug, info, warn, error or off")->capture_default_str();
-  serve->add_option("--drain-timeout", o.drain_timeout_s, "Seconds running streams may take to finish at a stop")->capture_default_str()->check(CLI::Range(0.0, 3600.0));
+  serve->add_option("--drain-timeout", o.drain_timeout_s, "Seconds running streams may take to finish at a stop")->capture_default_str()->check(RealRange(0.0, 3600.0));
   auto* f = &o.frontend_flags;
   Forward(serve, f, "served-model-name", "Name that /v1/models shows (default: from the file)");
   Forward(serve, f, "api-key-file", "File with one bearer key a line; without it no key is asked for");
@@ -88,7 +89,7 @@ void AddCtl(CLI::App& app, CtlOptions& o, int* status) {
   ctl->add_option("--runtime-dir", runtime_dir, "The supervisor's runtime folder");
   ctl->add_option("--engine", engine, "unix:PATH or HOST:PORT");
   ctl->add_flag("--json", o.json, "Print the whole reply as JSON");
-  ctl->add_option("--timeout", o.timeout_s, "Seconds")->capture_default_str();
+  ctl->add_option("--timeout", o.timeout_s, "Seconds")->capture_default_str()->check(RealRange(0.01, 86400.0));
   const auto resolve = [&o] {
     if (!engine.empty()) {
       o.target = engine;
@@ -116,9 +117,9 @@ void AddCtl(CLI::App& app, CtlOptions& o, int* status) {
                          [&o] { return CtlQuarantine(o, clear.empty() ? std::nullopt : std::optional(clear)); });
   quarantine->add_option("--clear", clear, "Let one fingerprint in again, or `all`")->type_name("FINGERPRINT|all");
   auto* cache = add("cache", "Show the pools, or resize them while serving", [&o] { return CtlCache(o, full, window, cancel); });
-  cache->add_option("--full", full, "Pages of the full pool");
-  cache->add_option("--window", window, "Pages of each window pool");
-  cache->add_flag("--cancel", cancel, "Cancel the running resize");
+  auto* to_full = cache->add_option("--full", full, "Pages of the full pool")->check(CLI::Range(1u, 1u << 24));
+  auto* to_window = cache->add_option("--window", window, "Pages of each window pool")->check(CLI::Range(1u, 1u << 24));
+  cache->add_flag("--cancel", cancel, "Cancel the running resize")->excludes(to_full)->excludes(to_window);
 }
 
 int Main(int argc, char** argv) {

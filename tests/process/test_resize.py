@@ -57,7 +57,8 @@ def test_below_the_floor_is_refused_with_both_numbers(server):
     assert pools(server)["window"]["capacity"] == before["window"]["capacity"]
     r = server.ctl("cache", "--window", before["window"]["floor"] - 1, check=False)
     assert r.returncode == 1 and str(before["window"]["floor"]) in r.stdout + r.stderr
-
+    for nonsense in (["--full", 0], ["--window", 0], ["--full", before["full"]["capacity"], "--cancel"]):
+        assert server.ctl("cache", *nonsense, check=False).returncode == 64, nonsense
 
 
 @pytest.mark.parametrize("bad", [{}, {"full_pages": 0}, {"full_pages": -1}, {"full_pages": "many"}, {"full_pages": 1 << 40}, {"pages": 3}])

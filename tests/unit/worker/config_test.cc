@@ -41,6 +41,8 @@ TEST_CASE("impossible flags are refused with words", "[config]") {
       {{"--model", "m", "--max-running-requests", "0"}, "max-running-requests"},
       {{"--model", "m", "--num-tokens", "100"}, "112"},
       {{"--model", "m", "--memory-ratio", "1.5"}, "memory-ratio"},
+      {{"--model", "m", "--memory-ratio", "nan"}, "memory-ratio"},
+      {{"--model", "m", "--swa-full-tokens-ratio", "-NaN"}, "swa-full-tokens-ratio"},
       {{"--model", "m", "--tp", "2"}, "--group-fd"},
       {{"--model", "m", "--rank", "1"}, "ranks count from 0"},
       {{"--model", "m", "--log-level", "loud"}, "debug, info"},
