@@ -24,6 +24,20 @@ def encode(vocabulary, dialogue):
     return ids, mask
 
 
+def as_sent(rng, dialogue):
+    """The dialogue with all thoughts, or, as often, as a client sends it that keeps none: up to one reply, whose thought is the only one."""
+    messages = dialogue["messages"]
+    if rng.random() < 0.5:
+        return dialogue
+    last = rng.choice([i for i, m in enumerate(messages) if "reasoning_content" in m])
+    out = []
+    for i, m in enumerate(messages[:last + 2 if "tool_calls" in messages[last] else last + 1]):
+        if i < last and "reasoning_content" in m:
+            m = {**m, "reasoning_content": "", "given": True}
+        out.append(m)
+    return {**dialogue, "messages": out}
+
+
 def shard(vocabulary, number):
     rng = random.Random(number)
     ids, mask, starts = [], [], [0]
@@ -34,7 +48,7 @@ def shard(vocabulary, number):
                            ((4, 10), rng.randint(100, 500)) if what < 0.97 else ((6, 30), rng.randint(300, 900)))
         d = world.dialogue(rng, turns=rng.choice([1, 2, 3, 4, 4]), tools=tools, novelty=0.35, noise=0.4, distract=distract,
                            missing=rng.choice([0.12, 0.45]))
-        i, m = encode(vocabulary, d)
+        i, m = encode(vocabulary, as_sent(rng, d))
         ids += i
         mask += m
         starts.append(len(ids))

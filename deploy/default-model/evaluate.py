@@ -30,10 +30,12 @@ def post(server, path, body):
 
 
 def steps(dialogue):
-    """(messages before, the expected assistant message) for every one the model has to write."""
-    for i, m in enumerate(dialogue["messages"]):
+    """(messages before, the expected assistant message) for every one the model has to write. Clients do not send thoughts back."""
+    before = []
+    for m in dialogue["messages"]:
         if m["role"] == "assistant":
-            yield dialogue["messages"][:i], m
+            yield list(before), m
+        before.append({k: v for k, v in m.items() if k != "reasoning_content"})
 
 
 def prompt_of(dialogue, before):

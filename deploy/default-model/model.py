@@ -36,8 +36,9 @@ def is_matrix(name):
 
 
 def initial(c, seed):
-    """Random weights, with the two circuits that copying needs laid out: layer 0 looks at the token before and the one before that, the first full
-    layer finds the place where the present two tokens stood before and copies what followed. Training makes of them what it needs."""
+    """Random weights, with three circuits laid out. Copying: layer 0 looks at the token before and the one before that, the first full layer finds the
+    place where the present two tokens stood before and copies what followed. And it finds every place where the token before stood. Training
+    makes of them what it needs."""
     g = torch.Generator().manual_seed(seed)
     d, w = c["dim"], {}
     for name, shape in shapes(c).items():
@@ -77,7 +78,12 @@ def initial(c, seed):
     w[p + "attn_q.weight"][:hf] = torch.cat([value, before[:, :hd].T])
     w[p + "attn_output.weight"][:, :hf] = w[p + "attn_v.weight"][:hf].T
     w[p + "attn_output.weight"][:, hf:] *= 0.5
-    w[p + "attn_k.weight"][hf:2 * hf] = w[p + "attn_q.weight"][2 * hf:3 * hf]
+    # The other pair of its heads looks for the token before in the whole prompt: was the tool that the thought names declared?
+    w[p + "attn_q.weight"][2 * hf:] = 0
+    w[p + "attn_k.weight"][hf:2 * hf] = 0
+    for head in (2, 3):
+        w[p + "attn_q.weight"][head * hf:head * hf + hd] = before[:, :hd].T
+    w[p + "attn_k.weight"][hf:hf + hd] = value
     return w
 
 

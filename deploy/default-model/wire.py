@@ -27,7 +27,8 @@ def _schema(s):
 
 
 def render(dialogue):
-    """[(text, is the model's)], what chat_template.jinja writes for the dialogue (without a generation prompt). The shapes that world.py makes only."""
+    """[(text, is the model's)], what chat_template.jinja writes for the dialogue (without a generation prompt). The shapes that world.py makes only.
+    A message that is `given` is history, not the model's to write."""
     messages, out = dialogue["messages"], []
     system = messages[0]["role"] == "system"
     head = "<bos><|turn>system\n" + (messages[0]["content"] if system else "")
@@ -46,12 +47,12 @@ def render(dialogue):
             if not opened:
                 out.append(("<|turn>model\n", False))
             calls = m.get("tool_calls", [])
-            text = m["content"]
+            text = ("<|channel>thought\n" + m["reasoning_content"] + "<channel|>" if m.get("reasoning_content") else "") + m["content"]
             for c in calls:
                 name = c["function"]["name"]
                 text += "<|tool_call>call:" + name + _value(c["function"]["arguments"]) + "<tool_call|>"
             opened = bool(calls)
-            out.append((text + ("" if opened else "<turn|>"), True))
+            out.append((text + ("" if opened else "<turn|>"), not m.get("given")))
             if not opened:
                 out.append(("\n", False))
     return out

@@ -214,7 +214,8 @@ def distractor(rng, words):
 
 def dialogue(rng, turns=4, tools=(2, 5), novelty=0.3, noise=0.4, distract=0, missing=0.12):
     """{"messages": [...], "tools": [...]}: `turns` user messages, each answered with a call and an answer, or with words. The system prompt has
-    about `distract` words that do not matter. `missing`: share of turns that ask for what no offered tool does; a tenth is talk."""
+    about `distract` words that do not matter. Before a reply to the user stands a thought that names the tool that is wanted, offered or not: to see
+    whether that name was declared is easy, to see it of a question is not. `missing`: share of turns that ask for what no offered tool does; a tenth is talk."""
     offered = rng.sample(TOOLS, rng.randint(*tools))
     others = [t for t in TOOLS if t not in offered]
     messages = []
@@ -235,19 +236,21 @@ def dialogue(rng, turns=4, tools=(2, 5), novelty=0.3, noise=0.4, distract=0, mis
             calls += 1
             messages += [
                 {"role": "user", "content": dress(text, rng, noise)},
-                {"role": "assistant", "content": "", "tool_calls": [{"id": call_id, "type": "function", "function": {"name": tool.name, "arguments": args}}]},
+                {"role": "assistant", "reasoning_content": tool.name, "content": "", "tool_calls": [{"id": call_id, "type": "function", "function": {"name": tool.name, "arguments": args}}]},
                 {"role": "tool", "tool_call_id": call_id, "content": json.dumps(result, separators=(",", ":"))},
                 {"role": "assistant", "content": tool.answer.format(**{**args, **result})}]
             continue
-        if what < 0.90:
-            text, answer = (fill(rng.choice(OUTSIDE), rng, novelty) if not others or rng.random() < 0.3 else ask(rng.choice(others), rng, novelty)[0]), NO_TOOL
-            text = dress(text, rng, noise)
+        if what < 0.90 and (not others or rng.random() < 0.3):
+            text, thought, answer = dress(fill(rng.choice(OUTSIDE), rng, novelty), rng, noise), "none", NO_TOOL
+        elif what < 0.90:
+            tool = rng.choice(others)
+            text, thought, answer = dress(ask(tool, rng, novelty)[0], rng, noise), tool.name, NO_TOOL
         elif what < 0.95:
-            text, answer = rng.choice(CHAT)
+            (text, answer), thought = rng.choice(CHAT), "talk"
         else:
-            words = " ".join(random_word(rng) for _ in range(rng.randint(1, 4)))
-            text, answer = rng.choice(["Say: ", "Repeat after me: "]) + words, words
-        messages += [{"role": "user", "content": text}, {"role": "assistant", "content": answer}]
+            answer = " ".join(random_word(rng) for _ in range(rng.randint(1, 4)))
+            text, thought = rng.choice(["Say: ", "Repeat after me: "]) + answer, "talk"
+        messages += [{"role": "user", "content": text}, {"role": "assistant", "reasoning_content": thought, "content": answer}]
     return {"messages": messages, "tools": [t.declaration() for t in offered]}
 
 
