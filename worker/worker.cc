@@ -5,6 +5,7 @@
 #include "proto/base/exit_code.h"
 #include "proto/base/fault.h"
 #include "proto/base/log.h"
+#include "worker/model/memory.h"
 #include "worker/status_report.h"
 
 namespace holdfast::worker {
@@ -241,6 +242,14 @@ void Worker::TakeCommand(proto::Command command) {
         if (t.pool() == "full") resize.full_pages = t.pages();
         if (t.pool() == "window") resize.window_pages = t.pages();
       }
+      if (const absl::Status room = RoomFor(resize); !room.ok()) {
+        proto::WorkerMessage message;
+        message.mutable_resize()->set_operation(resize.operation);
+        message.mutable_resize()->set_state(proto::ResizeReport::REFUSED);
+        message.mutable_resize()->set_message(std::string(room.message()));
+        link_->Send(std::move(message));
+        break;
+      }
       runtime_->scheduler().Resize(resize);
       break;
     }
@@ -248,6 +257,21 @@ void Worker::TakeCommand(proto::Command command) {
     case proto::Command::KIND_NOT_SET: break;
   }
   status_stale_ = true;
+}
+
+absl::Status Worker::RoomFor(const sched::ResizeCommand& resize) const {
+  // The ranks of a group must decide alike, and each sees the memory a little differently: they find out by trying.
+  if (resize.cancel || config_.tp > 1) return absl::OkStatus();
+  const exec::KvStorage& storage = runtime_->executor().storage();
+  const auto pools = runtime_->scheduler().Pools();
+  uint64_t more = 0;
+  for (size_t g = 0; g < pools.size(); ++g) {
+    const uint32_t wanted = pools[g].window == 0 ? resize.full_pages : resize.window_pages;
+    const uint32_t backed = storage.pages(static_cast<int>(g));
+    if (wanted > pools[g].capacity + pools[g].unbacked) return absl::OkStatus();  // the scheduler says what the address space allows
+    if (wanted > backed) more += static_cast<uint64_t>(storage.plan().groups[g].page_bytes) * (wanted - backed);
+  }
+  return more == 0 ? absl::OkStatus() : model::RequireMemory(more, "growing the KV cache");
 }
 
 void Worker::Step(const sched::StepPlan& plan) {
@@ -312,8 +336,12 @@ void Worker::SendReport(proto::StepReport report, bool force_status) {
 
 void Worker::ApplyPageMoves() {
   for (const sched::PageMove& move : runtime_->scheduler().TakePageMoves()) runtime_->executor().MovePage(move.group, move.from, move.to);
-  const auto phase = runtime_->scheduler().resize().phase;
-  if (phase == sched::ResizeState::Phase::kNone || (phase == backing_phase_ && phase != sched::ResizeState::Phase::kRunning)) return;
+  const sched::ResizeState resize = runtime_->scheduler().resize();
+  const auto phase = resize.phase;
+  // One operation may follow another that ended in the same phase with no step between them.
+  const bool seen = resize.operation == backing_operation_ && phase == backing_phase_;
+  if (phase == sched::ResizeState::Phase::kNone || (seen && phase != sched::ResizeState::Phase::kRunning)) return;
+  backing_operation_ = resize.operation;
   backing_phase_ = phase;
   // Growing: the new pages must be backed before a plan names them. Shrinking: memory goes back only when the operation is done, since
   // a page above the new end may still be read until then.

@@ -47,6 +47,8 @@ class Worker final : public FindingSink {
   void LosePeers(const absl::Status& status);
   void SendReport(proto::StepReport report, bool force_status);
   void ApplyPageMoves();
+  // kResourceExhausted, with the numbers, when memory does not hold the pages the resize would add.
+  absl::Status RoomFor(const sched::ResizeCommand& resize) const;
   void ReportResize();
   void WriteFlightRecord();
 
@@ -72,6 +74,7 @@ class Worker final : public FindingSink {
   bool leaving_ = false;                   // exit_code_ says how
   uint64_t resize_reported_ = 0;
   sched::ResizeState::Phase resize_phase_ = sched::ResizeState::Phase::kNone;
+  uint64_t backing_operation_ = 0;  // the resize whose phase the storage has followed last
   sched::ResizeState::Phase backing_phase_ = sched::ResizeState::Phase::kNone;
   int exit_code_ = 0;
 };

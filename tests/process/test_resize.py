@@ -1,5 +1,7 @@
 """Resizing both pools while serving: no failed request, no changed answer; refused below the floor with numbers; cancellable."""
 import json
+import re
+import resource
 import subprocess
 import sys
 import threading
@@ -80,6 +82,36 @@ def test_after_a_shrink_answers_end_sooner_and_nobody_is_refused_who_fits(server
         assert r.status == 400 and str(pages * 16) in r.json["error"]["message"]
     finally:
         assert resize(server, full_pages=before).status == 200
+
+
+def test_a_pool_that_grows_right_after_it_shrank_is_backed_again(server):
+    """Both are done at once while nothing runs; pages above the small size must be there when a later shrink moves them down."""
+    before = pools(server)["full"]["capacity"]
+    generation = server.status()["health"]["generation"]
+    for pages in (max(pools(server)["full"]["floor"], 40), before):
+        assert resize(server, full_pages=pages).status == 200
+    k = 0
+    while pools(server)["full"]["evictable"] <= before * 3 // 4:
+        k += 1
+        assert server.chat(f"{k} " + "hello " * 600, max_tokens=1).status == 200
+    try:
+        assert resize(server, full_pages=before // 2).status == 200
+        assert server.chat("after it", max_tokens=8).status == 200
+    finally:
+        assert resize(server, full_pages=before).status == 200
+    assert server.status()["health"]["generation"] == generation, "the worker was lost"
+
+
+def test_growing_beyond_the_memory_is_refused_and_costs_nothing():
+    with Server(model_file("random-gemma4", "--context", 8192), "--max-running-requests", 2, "--num-tokens", 131072) as s:
+        before = pools(s)["full"]["capacity"]
+        worker = s.worker()
+        taken = int(re.search(r"VmSize:\s+(\d+) kB", open(f"/proc/{worker}/status").read()).group(1)) * 1024
+        resource.prlimit(worker, resource.RLIMIT_AS, (taken + (16 << 20), resource.RLIM_INFINITY))
+        r = resize(s, full_pages=4 * before)
+        assert r.status == 400 and "MiB" in r.json["error"]["message"], r.body
+        assert pools(s)["full"]["capacity"] == before
+        assert int(s.status()["health"]["restarts"]) == 0 and s.chat("still here", max_tokens=4).status == 200
 
 
 def test_resizing_under_load_changes_no_answer(server):
