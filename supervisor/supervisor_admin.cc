@@ -238,7 +238,7 @@ void Supervisor::Answer(const proto::ResumeRequest&, ReplyOutlet& outlet) {
 }
 
 void Supervisor::AnswerResize(const proto::ResizeCacheRequest& request, std::shared_ptr<ReplyOutlet> outlet) {
-  if (machine_.state() != GroupState::kServing) return outlet->Fail(14, "not serving: " + Reason());
+  if (machine_.state() != GroupState::kServing) return outlet->Fail(10, "not serving: " + Reason());
   if (!request.cancel() && request.targets_size() == 0) return outlet->Fail(3, "no targets: name a pool and its pages, or cancel");
   if (request.cancel() && (last_resize_.operation() == 0 || last_resize_.state() != proto::ResizeReport::RUNNING)) {
     return outlet->Fail(9, "no resize is running");

@@ -32,6 +32,7 @@ ApiError FromAdmin(const absl::Status& status) {
     error.status = 501;
     return error;
   }
+  if (status.code() == absl::StatusCode::kAborted) return Unavailable(std::string(MessageOf(status)), 1);  // it answered: not now
   return Unavailable(fmt::format("The supervisor cannot be reached: {}", MessageOf(status)), 1);
 }
 

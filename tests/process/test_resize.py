@@ -114,6 +114,18 @@ def test_growing_beyond_the_memory_is_refused_and_costs_nothing():
         assert int(s.status()["health"]["restarts"]) == 0 and s.chat("still here", max_tokens=4).status == 200
 
 
+def test_a_resize_while_held_is_told_why(server):
+    server.ctl("drain")
+    try:
+        wait_for(lambda: server.health() == 503, 10, "held")
+        r = resize(server, full_pages=pools(server)["full"]["capacity"])
+        assert r.status == 503 and "drained by an operator" in r.json["error"]["message"]
+        assert "reached" not in r.json["error"]["message"], "the supervisor answered"
+    finally:
+        server.ctl("resume")
+    wait_for(lambda: server.health() == 200, 10, "ready")
+
+
 def test_resizing_under_load_changes_no_answer(server):
     before = pools(server)
     full, window = before["full"]["capacity"], before["window"]["capacity"]
