@@ -8,6 +8,7 @@
 #include "frontend/tools/format.h"
 #include "proto/base/check.h"
 #include "proto/base/exit_code.h"
+#include "proto/base/flag_range.h"
 #include "proto/base/status_wire.h"
 #include "proto/model_card.pb.h"
 
@@ -91,13 +92,13 @@ std::optional<int> ParseConfig(int argc, const char* const* argv, FrontendConfig
   app.add_option("--max-connections", config->max_connections, "Open connections")->capture_default_str()->check(CLI::Range(1, 1000000));
   app.add_option("--drain-timeout", config->drain_timeout_s, "Seconds that running requests may take after SIGTERM")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(RealRange(0.0, 86400.0));
   app.add_option("--resume-timeout", config->resume_timeout_s, "Seconds that a running request waits for a lost engine")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(RealRange(0.0, 86400.0));
   app.add_option("--keep-alive", config->keep_alive_s, "Seconds of silence on a stream before a comment line")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 3600.0));
+      ->check(RealRange(0.01, 3600.0));
   app.add_option("--text-threads", config->text_threads, "Threads for templates and tokenising")->capture_default_str()->check(CLI::Range(1, 64));
   app.add_option("--cors-origin", config->cors_origin,
                  "Access-Control-Allow-Origin of the public routes: https://my.page, or * for every page of the web (default: none, pages of "

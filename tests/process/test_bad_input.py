@@ -85,6 +85,7 @@ def test_missing_unreadable_and_odd_paths(tmp_path):
     (["--swa-full-tokens-ratio", "nan"], "swa-full-tokens-ratio"),
     (["--drain-timeout", "nan"], "drain-timeout"),
     (["--supervisor-arg=--hang-timeout=nan"], "hang-timeout"),
+    (["--frontend-arg=--keep-alive=nan"], "keep-alive"),
     (["--port", "99999"], "port"),
     (["--tp", "3"], "numbers of ranks that work are 1, 2"),
     (["--no-such-flag"], "no-such-flag"),
