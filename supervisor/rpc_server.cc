@@ -6,6 +6,7 @@
 #include <grpcpp/impl/service_type.h>
 #include <sys/stat.h>
 
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -20,6 +21,7 @@ struct RpcServer::Impl {
   std::vector<std::unique_ptr<grpc::Service>> services;  // outlive the server
   std::unique_ptr<grpc::Server> server;
   int port = 0;
+  std::optional<bool> serving;  // as last told
 };
 
 RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -55,6 +57,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& s
 int RpcServer::tcp_port() const { return impl_->port; }
 
 void RpcServer::SetServing(bool serving) {
+  if (impl_->serving == serving) return;  // every call is a message to whoever watches
+  impl_->serving = serving;
   grpc::HealthCheckServiceInterface* health = impl_->server->GetHealthCheckService();
   health->SetServingStatus("", serving);
   health->SetServingStatus("holdfast.proto.Engine", serving);

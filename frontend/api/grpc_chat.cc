@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "frontend/api/error.h"
@@ -318,7 +319,8 @@ class Server final : public GrpcChat {
   int port() const override { return port_; }
   void SetServing(bool serving) override {
     auto* const health = server_->GetHealthCheckService();
-    if (!health) return;
+    if (!health || serving_ == serving) return;  // every call is a message to whoever watches
+    serving_ = serving;
     health->SetServingStatus(serving);
     health->SetServingStatus("holdfast.proto.Chat", serving);
   }
@@ -326,6 +328,7 @@ class Server final : public GrpcChat {
  private:
   Service service_;
   std::unique_ptr<grpc::Server> server_;
+  std::optional<bool> serving_;  // as last told
   int port_ = 0;
 };
 

@@ -209,6 +209,14 @@ def test_health_service_and_reflection(rig, pb, which):
     with pytest.raises(grpc.RpcError) as e:
         check(pb.health.HealthCheckRequest(service="no.such.Service"), timeout=10)
     assert e.value.code() == grpc.StatusCode.NOT_FOUND
+    # A watch tells the status once and then its changes, not every statement of the lease.
+    watch = channel.unary_stream("/grpc.health.v1.Health/Watch", request_serializer=pb.health.HealthCheckRequest.SerializeToString,
+                                 response_deserializer=pb.health.HealthCheckResponse.FromString)
+    told = []
+    with pytest.raises(grpc.RpcError):
+        for message in watch(pb.health.HealthCheckRequest(), timeout=1.5):
+            told.append(message.status)
+    assert told == [pb.health.HealthCheckResponse.SERVING]
     # Reflection, asked in its own wire format: field 7 (list_services) of ServerReflectionRequest.
     listing = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", request_serializer=lambda b: b,
                                     response_deserializer=lambda b: b)
