@@ -21,7 +21,8 @@ fi
 flags=(--num-tokens 131072 --max-running-requests 4 --threads "${SOAK_THREADS:-0}")
 choice=${SOAK_TOOL_CHOICE:-none} kill_seconds=${SOAK_KILL_SECONDS:-0} health=/health
 [ "$choice" = none ] || [ -n "${1:-}" ] || flags+=(--tool-call-parser gemma4 --reasoning-parser gemma4)
-[ "$kill_seconds" = 0 ] || health=/livez  # readiness is not given while there is no worker
+load_flags=()
+[ "$kill_seconds" = 0 ] || { health=/livez load_flags=(--retries 20); }  # while there is no worker, readiness is denied and new requests are put off
 # The ratio at which the window pool stands exactly at its floor, as the server itself states it.
 floor=$($bin/holdfast serve --model "$model" --port 0 "${flags[@]}" --swa-full-tokens-ratio 0.00001 2>&1 |
   grep -o 'swa-full-tokens-ratio [0-9.]*[0-9]' | head -n 1 | cut -d' ' -f2) || true
@@ -54,7 +55,7 @@ for ratio in ${SOAK_RATIOS:-0.2 0.07 floor}; do
       ) &
       killer=$!
     fi
-    python3 tests/support/agent_load.py --base "$url" --tool-choice "$choice" --health $health --conversations "$conversations" --rounds $rounds --verify-solo \
+    python3 tests/support/agent_load.py --base "$url" --tool-choice "$choice" --health $health "${load_flags[@]}" --conversations "$conversations" --rounds $rounds --verify-solo \
       --system-words "${SOAK_WORDS:-5200}" --cancel-rate 0.002 --seed "${seeds[run++ % ${#seeds[@]}]}" --timeout 600 --json "$work/load.json" >/dev/null || load_failed=1
     if [ -n "${killer:-}" ]; then
       kill "$killer"

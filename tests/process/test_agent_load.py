@@ -75,7 +75,8 @@ def test_real_calls_under_load_are_valid_and_equal_a_solo_run():
 
 
 def test_real_calls_while_workers_are_killed():
-    """The same, with a worker killed again and again: every stream goes on, every answer equals the undisturbed solo run's."""
+    """The same, with a worker killed again and again: every stream goes on, every answer equals the undisturbed solo run's. A request that comes
+    while there is no worker is told when to come again."""
     model = model_file("random-gemma4", "--context", 16384)
     # A kill each time so many tokens are out: more than four requests have together, so that none is in flight at two of them (it would be
     # taken for poison). By progress, not by the clock: a fast machine must not be done before the first kill, nor a slow one drown in them.
@@ -99,7 +100,7 @@ def test_real_calls_while_workers_are_killed():
         t.start()
         try:
             r = agent_load(s, "--conversations", 4, "--rounds", 2, "--turns", 4, "--system-words", 800, "--max-tokens", 64, "--health", "/livez",
-                           tool_choice="required", timeout=600)
+                           "--retries", 20, tool_choice="required", timeout=600)
         finally:
             stop.set()
             t.join()

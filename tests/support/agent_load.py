@@ -27,6 +27,7 @@ ap.add_argument("--verify-solo", action="store_true")
 ap.add_argument("--health", default="/health")
 ap.add_argument("--timeout", type=float, default=600)
 ap.add_argument("--seed", type=int, default=1)
+ap.add_argument("--retries", type=int, default=0, help="how often a request that is refused with 503 and Retry-After is sent again, as SDKs do")
 ap.add_argument("--cancel-rate", type=float, default=0.0, help="share of requests that are sent a second time and left in the middle")
 ap.add_argument("--json", default="")
 A = ap.parse_args()
@@ -51,7 +52,7 @@ def system_prompt():
 
 SYSTEM = system_prompt()
 failures, ttfts, itls, walls = [], [], [], []
-stats = {"requests": 0, "tool_calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "cancels": 0}
+stats = {"requests": 0, "tool_calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "cancels": 0, "retries": 0}
 lock = threading.Lock()
 
 def fail(what):
@@ -70,9 +71,15 @@ def chat(messages, timed=True):
     h = {"Content-Type": "application/json"}
     if A.key: h["Authorization"] = "Bearer " + A.key
     t0 = time.monotonic(); first = last = None
-    c = connect()
-    c.request("POST", U.path.rstrip("/") + "/v1/chat/completions", json.dumps(body), h)
-    r = c.getresponse()
+    for left in range(A.retries, -1, -1):
+        c = connect()
+        c.request("POST", U.path.rstrip("/") + "/v1/chat/completions", json.dumps(body), h)
+        r = c.getresponse()
+        wait = r.getheader("Retry-After")
+        if r.status != 503 or wait is None or left == 0: break
+        c.close()
+        with lock: stats["retries"] += 1
+        time.sleep(min(float(wait), 5))
     if r.status != 200: raise RuntimeError("HTTP %d: %s" % (r.status, r.read(400).decode("utf-8", "replace")))
     text, reasoning, calls, finish, usage, done = [], [], {}, None, None, False
     for raw in r:
