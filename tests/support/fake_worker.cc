@@ -87,6 +87,7 @@ class Worker {
     Ready();
     DieIf("ready");
     if (Number("linger") != 0) {
+      Sleep(500);  // a cancel drops what has not arrived yet: it would look like a worker that never was ready
       stream_->WritesDone();
       context_.TryCancel();
       for (;;) Sleep(1000);
