@@ -116,7 +116,7 @@ class Demo:
         self.requests = self.calls = self.failed = self.tokens = self.prompt = self.cached = 0
         self.failures, self.log = [], []       # log: (messages, choice, essence, was under way at a kill)
         self.under_way = {}                    # lane -> Answer
-        self.struck = set()                    # ids of answers that were under way at a kill
+        self.struck = set()                    # answers that were under way at a kill
         self.kills, self.recoveries = 0, []
         self.news = []                         # what happened, a line each
         self.began = time.monotonic()
@@ -189,7 +189,7 @@ class Demo:
                     self.tokens += usage.get("completion_tokens", 0)
                     self.prompt += usage.get("prompt_tokens", 0)
                     self.cached += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-                    self.log.append((list(messages), choice, answer.essence(), id(answer) in self.struck, len(messages) == 2))
+                    self.log.append((list(messages), choice, answer.essence(), answer in self.struck, len(messages) == 2))
                 message = {"role": "assistant", "content": answer.text or None}
                 if answer.finish != "tool_calls":
                     message["content"] = answer.text or "..."
@@ -250,7 +250,7 @@ class Demo:
                         for pid in pids:
                             os.kill(pid, signal.SIGKILL)
                         if pids:
-                            self.struck |= {id(a) for a in self.under_way.values()}
+                            self.struck |= set(self.under_way.values())
                             self.kills += 1
                             struck = [(a, a.pieces) for a in self.under_way.values()]
                             killed = time.monotonic()

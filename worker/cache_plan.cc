@@ -56,7 +56,7 @@ absl::StatusOr<CachePlan> PlanCache(const CachePlanInput& in) {
   const uint64_t want_seq = in.max_seq_len.value_or(context);
 
   // Tokens of the full pool (of a model with windows only: the tokens the ratio refers to). Short sequences take less than the floor.
-  const uint64_t floor = uint64_t{in.max_running} * ps + CeilDiv(kv::SmallestChunk(in.max_running, in.prefill_chunk), ps) * ps;
+  const uint64_t floor = kv::FullNeed(ps, in.max_running, in.prefill_chunk) * ps;
   uint64_t tokens = in.num_tokens ? *in.num_tokens
                                   : std::max<uint64_t>({want_seq, std::min<uint64_t>(want_seq * in.max_running, kAutoFullTokens), floor,
                                                         in.kv_reserve_tokens.value_or(0)});

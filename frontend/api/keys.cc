@@ -6,6 +6,8 @@
 
 #include <fstream>
 
+#include "frontend/http/request_head.h"
+
 namespace holdfast::api {
 namespace {
 
@@ -21,16 +23,6 @@ std::string_view Trim(std::string_view s) {
   return s;
 }
 
-bool IsBearer(std::string_view s) {
-  constexpr std::string_view kBearer = "bearer ";
-  if (s.size() < kBearer.size()) return false;
-  for (size_t i = 0; i < kBearer.size(); ++i) {
-    const char lower = static_cast<char>(s[i] >= 'A' && s[i] <= 'Z' ? s[i] + 32 : s[i]);
-    if (lower != kBearer[i]) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 Keys::Keys(std::vector<std::string> keys, uint32_t max_running) : max_running_(max_running) {
@@ -42,7 +34,7 @@ Keys::Keys(std::vector<std::string> keys, uint32_t max_running) : max_running_(m
 
 size_t Keys::IndexOf(std::string_view given) const {
   given = Trim(given);
-  if (IsBearer(given)) given = Trim(given.substr(7));
+  if (http::EqualsIgnoreCase(given.substr(0, 7), "bearer ")) given = Trim(given.substr(7));
   if (given.empty()) return digests_.size();
   // Digests have one length and every key is compared: time tells neither the length nor which key came close.
   const std::string digest = Digest(given);

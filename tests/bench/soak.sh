@@ -22,7 +22,10 @@ flags=(--num-tokens 131072 --max-running-requests 4 --threads "${SOAK_THREADS:-0
 choice=${SOAK_TOOL_CHOICE:-none} kill_seconds=${SOAK_KILL_SECONDS:-0} health=/health
 [ "$choice" = none ] || [ -n "${1:-}" ] || flags+=(--tool-call-parser gemma4 --reasoning-parser gemma4)
 load_flags=()
-[ "$kill_seconds" = 0 ] || { health=/livez load_flags=(--retries 20); }  # while there is no worker, readiness is denied and new requests are put off
+if [ "$kill_seconds" != 0 ]; then
+  health=/livez load_flags=(--retries 20)              # while there is no worker, readiness is denied and new requests are put off
+  flags+=(--supervisor-arg=--restart-intensity=10000)  # so many losses are meant here; else the engine would be put in quarantine
+fi
 # The ratio at which the window pool stands exactly at its floor, as the server itself states it.
 floor=$($bin/holdfast serve --model "$model" --port 0 "${flags[@]}" --swa-full-tokens-ratio 0.00001 2>&1 |
   grep -o 'swa-full-tokens-ratio [0-9.]*[0-9]' | head -n 1 | cut -d' ' -f2) || true

@@ -44,7 +44,7 @@ class Matrix:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def client(self, content="<S03>", tokens=60):
-        self.seed += 1  # another fingerprint: what one cell loses is not held against the next
+        self.seed += 1
         return Client(self.server, content, max_tokens=tokens, seed=self.seed)
 
     def load(self):

@@ -14,12 +14,8 @@ uint32_t CeilDiv(uint32_t a, uint32_t b) { return a / b + (a % b != 0); }
 
 uint32_t Saturate(uint64_t v) { return static_cast<uint32_t>(std::min<uint64_t>(v, UINT32_MAX)); }
 
-uint64_t FullNeed(const CapacityQuestion& q, uint32_t running) {
-  return static_cast<uint64_t>(running) + CeilDiv(SmallestChunk(running, q.chunk), q.page_size);
-}
-
 uint64_t Floor(const CapacityQuestion& q, uint32_t window, uint32_t running) {
-  if (window == 0) return FullNeed(q, running);
+  if (window == 0) return FullNeed(q.page_size, running, q.chunk);
   return WindowNeed(window, q.page_size, running, SmallestChunk(running, q.chunk), q.overlap_depth);
 }
 
@@ -43,6 +39,10 @@ uint64_t WindowNeed(uint32_t window, uint32_t page_size, uint32_t running, uint3
   const uint64_t in_flight = (overlap_depth + 1ull) * std::max(chunk, running);
   const uint64_t windows = HF_DRILL(kFloorWithoutWindows) ? 0 : static_cast<uint64_t>(running) * WindowPagesPerRow(window, page_size);
   return windows + in_flight / page_size;
+}
+
+uint64_t FullNeed(uint32_t page_size, uint32_t running, uint32_t chunk) {
+  return static_cast<uint64_t>(running) + CeilDiv(SmallestChunk(running, chunk), page_size);
 }
 
 uint32_t SmallestChunk(uint32_t running, uint32_t chunk) { return std::max(running, std::min(kSmallestChunk, chunk)); }

@@ -44,6 +44,8 @@ struct CapacityAnswer {
 uint32_t WindowPagesPerRow(uint32_t window, uint32_t page_size);
 // need(N,B), in pages
 uint64_t WindowNeed(uint32_t window, uint32_t page_size, uint32_t running, uint32_t chunk, uint32_t overlap_depth);
+// Pages of a full pool below which `running` requests cannot be served with the smallest chunk.
+uint64_t FullNeed(uint32_t page_size, uint32_t running, uint32_t chunk);
 // Tokens of the smallest chunk that serves `running` decodes beside a prefill.
 uint32_t SmallestChunk(uint32_t running, uint32_t chunk);
 
