@@ -2,8 +2,9 @@
 
   python train.py --data DIR --out FILE.pt --minutes 60 [--resume-from FILE.pt|FILE.gguf] [--seed N]
 
-Muon for the blocks' matrices, AdamW for the rest; bf16 products, f32 weights. A checkpoint every few minutes and at the end. The learning
-rate falls linearly to nothing over --minutes of wall clock (or over --steps), so that a run may be as long as there is time for.
+Muon for the blocks' matrices, AdamW for the rest; f32 weights, products in bf16 where the processor has instructions for them. A checkpoint
+every few minutes and at the end. The learning rate falls linearly to nothing over --minutes of wall clock (or over --steps), so that a run
+may be as long as there is time for.
 """
 import argparse
 import glob
@@ -124,9 +125,12 @@ def main():
     p.add_argument("--rate", type=float, default=0.003)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--products", choices=["auto", "bf16", "f32"], default="auto", help="precision of products; auto: bf16 where the processor has it")
     p.add_argument("--save-every", type=float, default=4, help="minutes")
     a = p.parse_args()
     torch.set_num_threads(a.threads)
+    # A processor without instructions for bf16 emulates them, ten times slower than f32.
+    bf16 = {"bf16": True, "f32": False}.get(a.products, torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
     torch.manual_seed(a.seed)
     weights, c = load(a.resume_from) if a.resume_from else (model.initial(model.CONFIG, a.seed), model.CONFIG)
     w = {n: t.float().requires_grad_(True) for n, t in weights.items()}
@@ -145,7 +149,7 @@ def main():
         if done >= 1:
             break
         ids, mask = data.next()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
             loss, balance, right = loss_of(c, w, ids, mask)
         (loss + 0.01 * balance).backward()
         fade = min(1.0, (step + 1) / 20) * min(1.0, (1 - done) / 0.7)
