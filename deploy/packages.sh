@@ -7,7 +7,7 @@ build_packages=(g++ cmake ninja-build pkg-config libgrpc++-dev protobuf-compiler
 fetch_packages=(python3 python3-pip unzip)
 # libFuzzer and what it is linked with, for the fuzz targets of the tests.
 fuzz_packages=(clang libclang-rt-14-dev)
-test_packages=(catch2 librapidcheck-dev python3 python3-venv python3-pytest python3-grpcio python3-protobuf python3-yaml jq git systemd)
+test_packages=(catch2 librapidcheck-dev libboost-context1.81-dev python3 python3-venv python3-pytest python3-grpcio python3-protobuf python3-yaml jq git systemd)
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -62,7 +62,7 @@ configure_and_build() {
     export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
   fi
   say "configuring ($preset)"
-  cmake --preset "$preset" "${launcher[@]}" ${configure_extra:+$configure_extra} >"$log" 2>&1 || { tail -n 40 "$log" >&2; die "cmake failed; the whole log is $log"; }
+  cmake --preset "$preset" "${launcher[@]}" ${configure_extra:-} >"$log" 2>&1 || { tail -n 40 "$log" >&2; die "cmake failed; the whole log is $log"; }
   say "building ($(build_jobs) jobs); a first build takes several minutes"
   local failed=0
   if [ -t 2 ]; then

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "kernels/dtype.h"
 
@@ -18,7 +19,9 @@ struct Matrix {
   Matrix() = default;
   Matrix(T* d, int64_t r, int64_t c) : data(d), rows(r), cols(c), stride(c) {}
   Matrix(T* d, int64_t r, int64_t c, int64_t s) : data(d), rows(r), cols(c), stride(s) {}
-  operator Matrix<const T>() const { return {data, rows, cols, stride}; }  // NOLINT: a view to const is always fine
+  template <class U>
+    requires(std::is_same_v<const U, T> && !std::is_const_v<U>)
+  Matrix(const Matrix<U>& m) : data(m.data), rows(m.rows), cols(m.cols), stride(m.stride) {}  // NOLINT: a view to const is always fine
   T* row(int64_t i) const { return data + i * stride; }
   Matrix Columns(int64_t first, int64_t count) const { return {data + first, rows, count, stride}; }
   Matrix Rows(int64_t first, int64_t count) const { return {data + first * stride, count, cols, stride}; }

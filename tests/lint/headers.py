@@ -7,14 +7,16 @@ import subprocess
 import sys
 
 root, build, cxx = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-headers = [h for part in ("proto", "kernels", "worker", "supervisor", "frontend") for h in sorted((root / part).rglob("*.h"))]
+headers = [h for part in ("proto", "kernels", "worker", "supervisor", "frontend") for h in sorted([*(root / part).rglob("*.h"), *(root / part).rglob("*.cuh")])]
 # Headers of one instruction set (included only by translation units compiled with its flags) declare themselves.
 headers = [h for h in headers if "lint: needs-isa-flags" not in h.read_text(encoding="utf-8")]
 
 
 def check(header):
     rel = header.relative_to(root).as_posix()
-    r = subprocess.run([cxx, "-std=c++20", "-fsyntax-only", "-w", "-x", "c++", "-I", str(root), "-I", os.path.join(build, "gen"), "-I",
+    # What CUDA declares, tests have, too: no toolkit is needed for this.
+    simt = ["-I", str(root / "tests" / "support" / "simt" / "include")] if rel.startswith("kernels/cuda/") else []
+    r = subprocess.run([cxx, "-std=c++20", "-fsyntax-only", "-w", "-x", "c++", *simt, "-I", str(root), "-I", os.path.join(build, "gen"), "-I",
                         os.path.join(build, "gen", "proto", "health"), "-"], input=f'#include "{rel}"\n', capture_output=True, text=True)
     return rel, r.returncode, r.stderr.splitlines()[:6]
 

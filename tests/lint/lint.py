@@ -15,6 +15,7 @@ ALLOWED = {
     "kernels": ["proto/base"],
     "kernels/reference": ["proto/base", "kernels"],
     "kernels/cpu": ["proto/base", "kernels"],
+    "kernels/cuda": ["proto/base", "kernels"],
     "worker/kv": ["proto/base"],
     "worker/sched": ["proto/base", "worker/kv"],
     "worker/model": ["proto", "kernels", "worker/tp/collective.h"],
