@@ -40,6 +40,7 @@ class Runtime {
   kernels::Ops& ops() { return *ops_; }
   sched::Scheduler& scheduler() { return *scheduler_; }
   exec::Executor& executor() { return *executor_; }
+  tp::Collective* ranks() { return ranks_.get(); }             // null when there is one
   Constraints& constraints() { return *constraints_; }
   const model::KvPlan& kv_plan() const { return kv_plan_; }
   const CachePlan& cache_plan() const { return cache_plan_; }

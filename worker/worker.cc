@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "proto/base/check.h"
 #include "proto/base/exit_code.h"
 #include "proto/base/fault.h"
 #include "proto/base/log.h"
@@ -15,6 +16,17 @@ namespace {
 constexpr Duration kCommandsLate = std::chrono::seconds(60);
 
 proto::FindingReport::Severity SeverityOnWire(Severity s) { return static_cast<proto::FindingReport::Severity>(s); }
+
+sched::ResizeCommand ToResize(const proto::Resize& wire) {
+  sched::ResizeCommand resize;
+  resize.operation = wire.operation();
+  resize.cancel = wire.cancel();
+  for (const auto& t : wire.targets()) {
+    if (t.pool() == "full") resize.full_pages = t.pages();
+    if (t.pool() == "window") resize.window_pages = t.pages();
+  }
+  return resize;
+}
 
 }  // namespace
 
@@ -111,8 +123,14 @@ int Worker::Serve() {
         if (leaving_) return exit_code_;
         continue;
       }
+      if (lead.vote) {
+        if (!Vote()) return exit_code_;
+        if (structural_) return LeaveDamaged();
+        continue;
+      }
     } else {
-      lead.consume_upto = command_seq_ + commands_.size();
+      lead.consume_upto = RoundEnd();
+      if (leaving_) return exit_code_;
     }
     TakeCommands(lead.consume_upto);
     ApplyPageMoves();
@@ -132,12 +150,14 @@ int Worker::Serve() {
       }
       if (leads() && !structural_) inbox_->Wait(std::chrono::milliseconds(500));
     }
-    if (structural_) {
-      WriteFlightRecord();
-      link_->Flush(std::chrono::seconds(1));
-      return static_cast<int>(ExitCode::kIntegrity);
-    }
+    if (structural_) return LeaveDamaged();
   }
+}
+
+int Worker::LeaveDamaged() {
+  WriteFlightRecord();
+  link_->Flush(std::chrono::seconds(1));
+  return static_cast<int>(ExitCode::kIntegrity);
 }
 
 bool Worker::Fetch() {
@@ -184,6 +204,39 @@ bool Worker::AwaitRound(tp::Round* round) {
       return false;
     }
   }
+  return true;
+}
+
+uint64_t Worker::RoundEnd() {
+  if (!rounds_) return command_seq_ + commands_.size();
+  size_t count = 0;
+  if (!commands_.empty() && commands_.front().has_resize()) {
+    tp::Round question{config_.generation, 0, command_seq_ + 1, runtime_->scheduler().digest(), true};
+    if (const absl::Status published = rounds_->Publish(question); !published.ok()) LosePeers(published);
+    if (leaving_ || !Vote()) return command_seq_;
+    count = 1;
+  }
+  while (count < commands_.size() && !commands_[count].has_resize()) ++count;
+  return command_seq_ + count;
+}
+
+bool Worker::Vote() {
+  if (commands_.empty() || !commands_.front().has_resize()) {
+    Report({Severity::kStructural, "rank_divergence", fmt::format("rank 0 asks for a vote on command {}, which is no resize here", command_seq_ + 1)});
+    return true;
+  }
+  const absl::Status own = RoomFor(ToResize(commands_.front().resize()));
+  std::vector<uint64_t> room;
+  if (const absl::Status told = runtime_->ranks()->AllGather(own.ok() ? 1 : 0, &room); !told.ok()) {
+    LosePeers(told);
+    return false;
+  }
+  voted_on_ = command_seq_ + 1;
+  vote_ = own;
+  for (size_t rank = 0; rank < room.size() && vote_.ok(); ++rank) {
+    if (room[rank] == 0) vote_ = absl::ResourceExhaustedError(fmt::format("rank {} has no memory for the KV cache to grow so far (its log has the numbers)", rank));
+  }
+  if (!own.ok()) LogWarn("resize: {}", std::string(own.message()));
   return true;
 }
 
@@ -235,14 +288,10 @@ void Worker::TakeCommand(proto::Command command) {
     case proto::Command::kSubmit: requests_->Submit(command.submit()); break;
     case proto::Command::kCancel: runtime_->scheduler().Cancel(RequestId(command.cancel().request_id())); break;
     case proto::Command::kResize: {
-      sched::ResizeCommand resize;
-      resize.operation = command.resize().operation();
-      resize.cancel = command.resize().cancel();
-      for (const auto& t : command.resize().targets()) {
-        if (t.pool() == "full") resize.full_pages = t.pages();
-        if (t.pool() == "window") resize.window_pages = t.pages();
-      }
-      if (const absl::Status room = RoomFor(resize); !room.ok()) {
+      const sched::ResizeCommand resize = ToResize(command.resize());
+      HF_CHECK(!rounds_ || voted_on_ == command_seq_);
+      if (const absl::Status room = rounds_ ? vote_ : RoomFor(resize); !room.ok()) {
+        if (!leads()) break;
         proto::WorkerMessage message;
         message.mutable_resize()->set_operation(resize.operation);
         message.mutable_resize()->set_state(proto::ResizeReport::REFUSED);
@@ -260,8 +309,7 @@ void Worker::TakeCommand(proto::Command command) {
 }
 
 absl::Status Worker::RoomFor(const sched::ResizeCommand& resize) const {
-  // The ranks of a group must decide alike, and each sees the memory a little differently: they find out by trying.
-  if (resize.cancel || config_.tp > 1) return absl::OkStatus();
+  if (resize.cancel) return absl::OkStatus();
   const exec::KvStorage& storage = runtime_->executor().storage();
   const auto pools = runtime_->scheduler().Pools();
   uint64_t more = 0;
@@ -271,7 +319,8 @@ absl::Status Worker::RoomFor(const sched::ResizeCommand& resize) const {
     if (wanted > pools[g].capacity + pools[g].unbacked) return absl::OkStatus();  // the scheduler says what the address space allows
     if (wanted > backed) more += static_cast<uint64_t>(storage.plan().groups[g].page_bytes) * (wanted - backed);
   }
-  return more == 0 ? absl::OkStatus() : model::RequireMemory(more, "growing the KV cache");
+  // The ranks share one machine's memory, and each is about to take as much.
+  return more == 0 ? absl::OkStatus() : model::RequireMemory(more * config_.tp, "growing the KV cache");
 }
 
 void Worker::Step(const sched::StepPlan& plan) {

@@ -37,6 +37,10 @@ class Worker final : public FindingSink {
   bool Fetch();
   // A follower's wait for rank 0: the next round, and the commands that come before it. False: none yet, or leave (leaving_ says so).
   bool AwaitRound(tp::Round* round);
+  // Rank 0, with several ranks: how far the round that begins goes. Up to a resize, which begins a round after the ranks have voted on it.
+  uint64_t RoundEnd();
+  // The ranks tell each other whether they have room for the resize at the front of commands_. False: leave (structural_ is not looked at).
+  bool Vote();
   // Applies the commands up to and including `upto`.
   void TakeCommands(uint64_t upto);
   void TakeCommand(proto::Command command);
@@ -47,10 +51,11 @@ class Worker final : public FindingSink {
   void LosePeers(const absl::Status& status);
   void SendReport(proto::StepReport report, bool force_status);
   void ApplyPageMoves();
-  // kResourceExhausted, with the numbers, when memory does not hold the pages the resize would add.
+  // kResourceExhausted, with the numbers, when memory does not hold the pages the resize would add on this and the other ranks.
   absl::Status RoomFor(const sched::ResizeCommand& resize) const;
   void ReportResize();
   void WriteFlightRecord();
+  int LeaveDamaged();                      // after a structural finding: the exit code
 
   const WorkerConfig& config_;
   Inbox* const inbox_;
@@ -61,6 +66,8 @@ class Worker final : public FindingSink {
   tp::Group* const group_;
   std::optional<tp::StepChannel> rounds_;  // when there are several ranks
   std::deque<proto::Command> commands_;    // arrived, not applied
+  uint64_t voted_on_ = 0;                  // number of the command, and what all ranks together said of it
+  absl::Status vote_;
   std::unique_ptr<Runtime> runtime_;
   std::optional<Requests> requests_;     // beside runtime_: from Load on
   uint64_t command_seq_ = 0;

@@ -3,6 +3,8 @@ matrix of rank 1 is in test_kill_matrix_rank.py."""
 import json
 import os
 import pathlib
+import re
+import resource
 import signal
 import subprocess
 
@@ -129,6 +131,25 @@ def test_pools_resize_on_both_ranks_under_load():
             assert c.error is None and c.text == story(300 + i)
         s.idle(20)
         assert incidents(s) == []
+
+
+@pytest.mark.parametrize("short", ["rank0", "rank1"])
+def test_growing_beyond_the_memory_of_one_rank_is_refused_by_both(short):
+    with Server(model_file("random-gemma4", "--context", 8192), *TWO, "--max-running-requests", 2, "--num-tokens", 131072) as s:
+        def capacity():
+            return next(p for p in s.status()["pools"] if not p["window"])["capacity"]
+
+        before = capacity()
+        worker = pid_of(s, short)
+        taken = int(re.search(r"VmSize:\s+(\d+) kB", pathlib.Path(f"/proc/{worker}/status").read_text()).group(1)) * 1024
+        resource.prlimit(worker, resource.RLIMIT_AS, (taken + (16 << 20), resource.RLIM_INFINITY))
+        r = s.post("/v1/cache/resize", {"full_pages": 4 * before}, timeout=60)
+        assert r.status == 400 and ("MiB" if short == "rank0" else "rank 1") in r.json["error"]["message"], r.body
+        assert capacity() == before
+        resource.prlimit(worker, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert s.post("/v1/cache/resize", {"full_pages": 2 * before}, timeout=60).status == 200 and capacity() == 2 * before
+        assert s.chat("still here", max_tokens=4).status == 200
+        assert int(s.status()["health"]["restarts"]) == 0 and incidents(s) == []
 
 
 def test_restarts_leave_no_descriptor_behind():

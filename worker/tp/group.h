@@ -30,6 +30,7 @@ inline constexpr Duration kLongestSlice = std::chrono::milliseconds(50);
 // A round as it lies in the ring (step_channel.h).
 struct RoundRecord {
   uint64_t number, generation, step, consume_upto, digest;
+  bool vote;
 };
 
 struct GroupOptions {

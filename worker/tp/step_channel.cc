@@ -10,7 +10,7 @@ absl::Status StepChannel::Publish(const Round& round) {
   for (uint32_t r = 1; r < group_->size(); ++r) {
     HF_RETURN_IF_ERROR(group_->Await(group_->rounds_taken(r), rounds_ + 1 - kRoundRing));
   }
-  group_->round(rounds_) = {rounds_, round.generation, round.step, round.consume_upto, round.digest};
+  group_->round(rounds_) = {rounds_, round.generation, round.step, round.consume_upto, round.digest, round.vote};
   group_->Advance(group_->rounds_published(), ++rounds_);
   return absl::OkStatus();
 }
@@ -21,7 +21,7 @@ absl::StatusOr<bool> StepChannel::Next(Duration at_most, Round* round) {
   HF_RETURN_IF_ERROR(waited);
   const RoundRecord record = group_->round(rounds_);
   if (record.number != rounds_) return absl::DataLossError(fmt::format("round {} was overwritten by round {}", rounds_, record.number));
-  *round = {record.generation, record.step, record.consume_upto, record.digest};
+  *round = {record.generation, record.step, record.consume_upto, record.digest, record.vote};
   group_->Advance(group_->rounds_taken(group_->rank()), ++rounds_);
   return true;
 }

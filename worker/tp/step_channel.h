@@ -6,6 +6,8 @@
 // computes. So ranks that do not agree part before the first collective of a step, not with a corrupt cache an hour later. The scheduler
 // knows no time, so a round carries none.
 //
+// A resize begins a round, and the round before it only asks: each rank sees its own memory, and all must decide alike.
+//
 // Threads: the loop thread.
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
@@ -21,6 +23,7 @@ struct Round {
   uint64_t step = 0;            // 0: nothing to compute
   uint64_t consume_upto = 0;    // the last command of the log that it follows
   uint64_t digest = 0;          // of the scheduler, after Plan()
+  bool vote = false;            // nothing is taken yet: every rank says whether it could carry out command consume_upto, a resize
 
   friend bool operator==(const Round&, const Round&) = default;
 };

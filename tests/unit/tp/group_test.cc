@@ -200,7 +200,7 @@ TEST_CASE("Rounds come in order, rank 0 is never more than a ring ahead, and not
   RunRanks(3, [&](uint32_t rank, tp::Group& group, tp::ShmCollective&) {
     tp::StepChannel channel(&group);
     for (uint64_t i = 1; i <= kRounds; ++i) {
-      const tp::Round round{7, i, 3 * i, i * i};
+      const tp::Round round{7, i, 3 * i, i * i, i % 3 == 0};
       if (rank == 0) {
         wrong[rank] += !channel.Publish(round).ok();
         continue;
