@@ -18,7 +18,7 @@ else
   echo "SmolLM2 left out: HOLDFAST_SMOLLM2 names no file"
 fi
 if [ "${HOLDFAST_RESTART_LARGE:-1}" = 1 ]; then
-  "$build/bin/holdfast-make-model" --kind random-llama --type "${HOLDFAST_RESTART_TYPE:-q8_0}" --dim 4096 --layers "${HOLDFAST_RESTART_LAYERS:-14}" "$work/random.gguf"
+  "$build/bin/holdfast-make-model" --kind random-llama --type "${HOLDFAST_RESTART_TYPE:-q8_0}" --dim 4096 --layers "${HOLDFAST_RESTART_LAYERS:-20}" "$work/random.gguf"
   models+=("$work/random.gguf")
 fi
 HOLDFAST_BIN=$build/bin HOLDFAST_BUILD=$build python3 tests/bench/restart.py "$kills" "${models[@]}"
