@@ -23,8 +23,7 @@ uint32_t Saturate(uint64_t v) { return static_cast<uint32_t>(std::min<uint64_t>(
 
 }  // namespace
 
-Builder::Builder(BuilderLimits limits) : impl_(std::make_unique<Impl>()) {
-  impl_->store.limits = limits;
+Builder::Builder(BuilderLimits limits) : impl_(std::make_unique<Impl>(limits)) {
   impl_->Add(NodeData{});  // node 0: the empty text
   NodeData never;
   never.kind = NodeKind::kNever;

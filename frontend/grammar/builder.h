@@ -39,6 +39,7 @@ struct BuilderLimits {
   uint32_t max_program_bytes = 8 << 20;
   uint32_t max_depth = 512;            // of nodes within nodes, declared rules aside
   uint64_t max_work = 60'000'000;      // elementary steps of Build, about a second
+  uint64_t max_schema_work = 20'000'000;   // of combining schemas and bounding patterns, before Build
 };
 
 // How a value that a schema describes is spelled.
@@ -51,6 +52,7 @@ struct SchemaStyle {
   ValueStyle style = ValueStyle::kJson;
   TokenId quote = 0;                   // kGemma4: the id of <|"|>
   bool any_whitespace = false;         // kJson: a bounded run of blanks and newlines where RFC 8259 has ws; else one blank after , and :
+  bool no_close_tags = false;          // kJson: "</" stands in no string, so that no tag seems to end there: JSON has "<\/" for it
 };
 
 class Builder final {
@@ -97,8 +99,9 @@ class Builder final {
   // Any JSON object, any JSON value.
   Node AnyObject(const SchemaStyle& style);
   Node AnyValue(const SchemaStyle& style);
-  // The whole text matches this regular expression (ECMA-262's regular part: no backreferences, no look-around).
-  absl::StatusOr<Node> Regex(std::string_view pattern, std::string_view path);
+  // The whole text matches this regular expression (ECMA-262's regular part: no backreferences, no look-around). `without`: a character that
+  // shall not occur, 0 for none.
+  absl::StatusOr<Node> Regex(std::string_view pattern, std::string_view path, char without = 0);
 
   absl::StatusOr<proto::Constraint> Build(Node root);
 

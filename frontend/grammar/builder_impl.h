@@ -7,11 +7,15 @@
 
 #include "frontend/grammar/builder.h"
 #include "frontend/grammar/nodes.h"
+#include "frontend/grammar/work.h"
 
 namespace holdfast::grammar {
 
 struct Builder::Impl {
+  explicit Impl(const BuilderLimits& limits) : work(limits.max_schema_work) { store.limits = limits; }
+
   NodeStore store;
+  WorkBudget work;                              // of all schemas together
   uint64_t graph_edges = 0;
   absl::flat_hash_map<uint64_t, Node> shared;   // parts that many values use (json_value.cc), by what they are
 

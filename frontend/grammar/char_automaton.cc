@@ -14,7 +14,6 @@ namespace {
 
 constexpr size_t kMaxNfa = 40'000;
 constexpr size_t kMaxStates = 40'000;
-constexpr uint64_t kMaxWork = 20'000'000;
 
 using Kind = ReNode::Kind;
 
@@ -110,7 +109,7 @@ size_t CharAutomaton::ClassOf(char32_t c) const {
   return interval_class_[static_cast<size_t>(it - intervals_.begin()) - 1];
 }
 
-absl::StatusOr<CharAutomaton> CharAutomaton::Create(const Regex& regex, std::span<const char32_t> characters, std::string_view path) {
+absl::StatusOr<CharAutomaton> CharAutomaton::Create(const Regex& regex, std::span<const char32_t> characters, std::string_view path, WorkBudget& work) {
   CharNfa nfa;
   const uint32_t start = nfa.New(), end = nfa.New();
   NfaWriter writer(regex, &nfa);
@@ -134,7 +133,7 @@ absl::StatusOr<CharAutomaton> CharAutomaton::Create(const Regex& regex, std::spa
   }
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  if (cuts.size() * leaves.size() > kMaxWork) return TooLarge(path);
+  if (!work.Spend(cuts.size() * leaves.size())) return TooLarge(path);
   CharAutomaton out;
   std::map<std::pair<std::vector<bool>, uint32_t>, uint32_t> ids;
   std::vector<std::vector<bool>> members;
@@ -160,7 +159,6 @@ absl::StatusOr<CharAutomaton> CharAutomaton::Create(const Regex& regex, std::spa
   absl::flat_hash_map<std::vector<uint32_t>, uint32_t> known;
   std::vector<std::vector<uint32_t>> todo;
   std::vector<bool> seen(nfa.silent.size(), false);
-  uint64_t work = 0;
   const auto intern = [&](std::vector<uint32_t> set) {
     for (const uint32_t s : set) seen[s] = true;
     for (size_t i = 0; i < set.size(); ++i) {
@@ -172,7 +170,7 @@ absl::StatusOr<CharAutomaton> CharAutomaton::Create(const Regex& regex, std::spa
       }
     }
     for (const uint32_t s : set) seen[s] = false;
-    work += set.size();
+    work.Spend(set.size());
     std::sort(set.begin(), set.end());
     const auto [it, fresh] = known.emplace(set, static_cast<uint32_t>(todo.size()));
     if (fresh) todo.push_back(std::move(set));
@@ -180,7 +178,7 @@ absl::StatusOr<CharAutomaton> CharAutomaton::Create(const Regex& regex, std::spa
   };
   intern({start});
   for (size_t at = 0; at < todo.size(); ++at) {
-    if (at > kMaxStates || work > kMaxWork) return TooLarge(path);
+    if (at > kMaxStates || !work.Spend(out.classes_.size())) return TooLarge(path);
     const std::vector<uint32_t> set = todo[at];
     CharState state;
     state.final = std::binary_search(set.begin(), set.end(), end);
@@ -189,7 +187,7 @@ absl::StatusOr<CharAutomaton> CharAutomaton::Create(const Regex& regex, std::spa
       std::vector<uint32_t> to;
       for (const uint32_t s : set) {
         for (const CharNfa::Edge& e : nfa.edges[s]) {
-          ++work;
+          work.Spend(1);
           if (members[c][leaf_place[e.leaf]]) to.push_back(e.to);
         }
       }
@@ -213,14 +211,14 @@ bool CharAutomaton::Matches(std::string_view text) const {
   return states_[at].final;
 }
 
-absl::StatusOr<CharAutomaton> CharAutomaton::WithLength(uint32_t min, uint32_t max, std::string_view path) const {
+absl::StatusOr<CharAutomaton> CharAutomaton::WithLength(uint32_t min, uint32_t max, std::string_view path, WorkBudget& work) const {
   CharAutomaton out = *this;
   out.states_.clear();
   const uint32_t most = max == Builder::kNoLimit ? min : max;  // counted no further
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> ids{{{0, 0}, 0}};
   std::vector<std::pair<uint32_t, uint32_t>> todo{{0, 0}};
   for (size_t at = 0; at < todo.size(); ++at) {
-    if (at > kMaxStates) return TooLarge(path);
+    if (at > kMaxStates || !work.Spend(classes_.size())) return TooLarge(path);
     const auto [state, length] = todo[at];
     CharState made;
     made.final = states_[state].final && length >= min;
@@ -229,46 +227,6 @@ absl::StatusOr<CharAutomaton> CharAutomaton::WithLength(uint32_t min, uint32_t m
     for (size_t c = 0; c < classes_.size() && !full; ++c) {
       if (states_[state].next[c] == kDead) continue;
       const std::pair<uint32_t, uint32_t> to{states_[state].next[c], std::min(most, length + 1)};
-      const auto [it, fresh] = ids.emplace(to, static_cast<uint32_t>(todo.size()));
-      if (fresh) todo.push_back(to);
-      made.next[c] = it->second;
-    }
-    out.states_.push_back(std::move(made));
-  }
-  return out;
-}
-
-absl::StatusOr<CharAutomaton> CharAutomaton::WithoutNames(std::span<const std::string> names, std::string_view path) const {
-  struct Branch {
-    std::map<uint32_t, uint32_t> next;  // by class
-    bool taken = false;
-  };
-  std::vector<Branch> tree(2);          // 0: outside, 1: the root
-  for (const std::string& name : names) {
-    uint32_t at = 1;
-    for (size_t i = 0; i < name.size();) {
-      const text::Utf8Step step = text::DecodeUtf8(name, i);
-      i += step.length;
-      const auto [it, fresh] = tree[at].next.emplace(static_cast<uint32_t>(ClassOf(step.code_point)), static_cast<uint32_t>(tree.size()));
-      at = it->second;
-      if (fresh) tree.emplace_back();
-    }
-    tree[at].taken = true;
-  }
-  CharAutomaton out = *this;
-  out.states_.clear();
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> ids{{{0, 1}, 0}};
-  std::vector<std::pair<uint32_t, uint32_t>> todo{{0, 1}};
-  for (size_t at = 0; at < todo.size(); ++at) {
-    if (at > kMaxStates) return TooLarge(path);
-    const auto [state, branch] = todo[at];
-    CharState made;
-    made.final = states_[state].final && !tree[branch].taken;
-    made.next.assign(classes_.size(), kDead);
-    for (uint32_t c = 0; c < classes_.size(); ++c) {
-      if (states_[state].next[c] == kDead) continue;
-      const auto next = tree[branch].next.find(c);
-      const std::pair<uint32_t, uint32_t> to{states_[state].next[c], next == tree[branch].next.end() ? 0 : next->second};
       const auto [it, fresh] = ids.emplace(to, static_cast<uint32_t>(todo.size()));
       if (fresh) todo.push_back(to);
       made.next[c] = it->second;

@@ -10,19 +10,18 @@
 #include <vector>
 
 #include "frontend/grammar/regex.h"
+#include "frontend/grammar/work.h"
 
 namespace holdfast::grammar {
 
 class CharAutomaton final {
  public:
-  // `characters` get classes of their own (WithoutNames needs those of its names). kInvalidArgument when it would grow too large.
-  static absl::StatusOr<CharAutomaton> Create(const Regex& regex, std::span<const char32_t> characters, std::string_view path);
+  // `characters` get classes of their own. kInvalidArgument when it would grow too large.
+  static absl::StatusOr<CharAutomaton> Create(const Regex& regex, std::span<const char32_t> characters, std::string_view path, WorkBudget& work);
 
   bool Matches(std::string_view text) const;
   // Only texts of min to max characters (max Builder::kNoLimit: any number).
-  absl::StatusOr<CharAutomaton> WithLength(uint32_t min, uint32_t max, std::string_view path) const;
-  // None of these texts. Precondition: their characters were given to Create.
-  absl::StatusOr<CharAutomaton> WithoutNames(std::span<const std::string> names, std::string_view path) const;
+  absl::StatusOr<CharAutomaton> WithLength(uint32_t min, uint32_t max, std::string_view path, WorkBudget& work) const;
   Node ToNode(Builder& builder, const SpellClass& spell) const;
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "frontend/text/unicode.h"
@@ -39,7 +40,24 @@ const Ranges& LineEnds() {
   return r;
 }
 
-// The general categories that the tokenizers' table tells apart.
+// The ranges of each class of the tokenizers' table, found once: there are a million characters to ask for.
+const std::map<text::CharClass, Ranges>& ClassRanges() {
+  static const std::map<text::CharClass, Ranges> all = [] {
+    std::map<text::CharClass, Ranges> out;
+    for (uint32_t c = 0; c <= kMaxCodePoint; ++c) {
+      Ranges& ranges = out[text::ClassOf(c)];
+      if (!ranges.empty() && ranges.back().second + 1 == c) {
+        ranges.back().second = c;
+      } else {
+        ranges.push_back({c, c});
+      }
+    }
+    return out;
+  }();
+  return all;
+}
+
+// The general categories that the table tells apart.
 std::optional<Ranges> Property(std::string_view name) {
   using text::CharClass;
   std::vector<CharClass> classes;
@@ -65,13 +83,9 @@ std::optional<Ranges> Property(std::string_view name) {
     return std::nullopt;
   }
   Ranges out;
-  for (uint32_t c = 0; c <= kMaxCodePoint; ++c) {
-    if (std::find(classes.begin(), classes.end(), text::ClassOf(c)) == classes.end()) continue;
-    if (!out.empty() && out.back().second + 1 == c) {
-      out.back().second = c;
-    } else {
-      out.push_back({c, c});
-    }
+  for (const CharClass one : classes) {
+    const auto it = ClassRanges().find(one);
+    if (it != ClassRanges().end()) out.insert(out.end(), it->second.begin(), it->second.end());
   }
   return Normalise(out);
 }
@@ -523,9 +537,11 @@ const ReNode* Regex::AsRepeatedClass(uint32_t* min, uint32_t* max) const {
   return &nodes_[n.parts[0]];
 }
 
-absl::StatusOr<Node> Builder::Regex(std::string_view pattern, std::string_view path) {
+absl::StatusOr<Node> Builder::Regex(std::string_view pattern, std::string_view path, char without) {
   HF_ASSIGN_OR_RETURN(const auto regex, grammar::Regex::Parse(pattern, grammar::Regex::Mode::kWhole, path));
-  return regex.ToNode(*this, [this](std::span<const CodePointRange> ranges) { return CodePoints(ranges); });
+  const CodePointRange one[] = {{static_cast<unsigned char>(without), static_cast<unsigned char>(without)}};
+  const std::vector<CodePointRange> allowed = Complement(one);
+  return regex.ToNode(*this, [&](std::span<const CodePointRange> ranges) { return CodePoints(without == 0 ? ranges : Intersect(ranges, allowed)); });
 }
 
 }  // namespace holdfast::grammar

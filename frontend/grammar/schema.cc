@@ -128,18 +128,17 @@ absl::StatusOr<Node> SchemaCompiler::Enum(const JsonValue& schema, const JsonVal
   const JsonValue rest(std::move(others));
   std::vector<Node> choices;
   for (const JsonValue& value : values) {
-    if (algebra_.Rejects(rest, value)) continue;
-    auto constant = v_.Constant(value);
-    if (!constant.ok()) return SchemaError(path + ".enum", MessageOf(constant.status()));
-    choices.push_back(*constant);
+    if (algebra_.Rejects(rest, value)) continue;  // the budget may be used up: then all of them
+    choices.push_back(v_.Constant(value));
   }
+  if (work_.over()) return SchemaError(path, "takes too many steps to combine");
   if (choices.empty()) return SchemaError(path + ".enum", "no value of it is valid under the rest of the schema");
   return b_.Choice(choices);
 }
 
 absl::StatusOr<Node> Builder::Schema(const text::JsonValue& schema, const SchemaStyle& style, std::string_view path) {
   Values values(*this, style, impl_->Sharing());
-  SchemaCompiler compiler(*this, values, schema, std::string(path));
+  SchemaCompiler compiler(*this, values, schema, std::string(path), impl_->work);
   absl::StatusOr<Node> node = compiler.Compile();
   if (node.ok() && !status().ok()) return SchemaError(path, MessageOf(status()));
   return node;

@@ -14,6 +14,7 @@
 
 #include "frontend/grammar/builder.h"
 #include "frontend/grammar/values.h"
+#include "frontend/grammar/work.h"
 #include "frontend/text/json_value.h"
 
 namespace holdfast::grammar {
@@ -26,10 +27,12 @@ absl::Status SchemaError(std::string_view path, std::string_view what);
 // 1 and 1.0 are equal; the order of members is not looked at.
 bool SameValue(const text::JsonValue& a, const text::JsonValue& b);
 
-// A schema without combinators, for merging and comparing. kInvalidArgument: as for Builder::Schema.
+// A schema without combinators, for merging and comparing. kInvalidArgument: as for Builder::Schema, and when the budget is used up:
+// a few lines of references can mean more alternatives than there is time to look at. Excludes and Rejects then say true; whoever asks
+// them looks at the budget.
 class SchemaAlgebra final {
  public:
-  explicit SchemaAlgebra(const text::JsonValue& root) : root_(root) {}
+  SchemaAlgebra(const text::JsonValue& root, WorkBudget& work) : root_(root), work_(work) {}
 
   // The schema that a reference of this document names.
   absl::StatusOr<const text::JsonValue*> Resolve(std::string_view reference, std::string_view path) const;
@@ -48,13 +51,16 @@ class SchemaAlgebra final {
   static uint32_t GeneratedTypes(const text::JsonValue& schema);
 
  private:
+  absl::Status Spend(uint64_t steps, std::string_view path) const;
+
   const text::JsonValue& root_;
+  WorkBudget& work_;
 };
 
 class SchemaCompiler final {
  public:
-  SchemaCompiler(Builder& builder, Values& values, const text::JsonValue& root, std::string path)
-      : b_(builder), v_(values), root_(root), algebra_(root), path_(std::move(path)) {}
+  SchemaCompiler(Builder& builder, Values& values, const text::JsonValue& root, std::string path, WorkBudget& work)
+      : b_(builder), v_(values), root_(root), work_(work), algebra_(root, work), path_(std::move(path)) {}
 
   absl::StatusOr<Node> Compile();
 
@@ -77,6 +83,7 @@ class SchemaCompiler final {
   Builder& b_;
   Values& v_;
   const text::JsonValue& root_;
+  WorkBudget& work_;
   SchemaAlgebra algebra_;
   std::string path_;
   absl::flat_hash_map<std::string, Node> references_;

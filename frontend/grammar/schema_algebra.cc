@@ -85,6 +85,12 @@ bool HasName(const JsonValue* required, std::string_view name) {
 
 absl::Status SchemaError(std::string_view path, std::string_view what) { return absl::InvalidArgumentError(fmt::format("{}: {}", path, what)); }
 
+// A step here is a member that is copied or compared, strings and all.
+absl::Status SchemaAlgebra::Spend(uint64_t steps, std::string_view path) const {
+  if (work_.Spend(8 * steps)) return absl::OkStatus();
+  return SchemaError(path, "takes too many steps to combine; fewer references and branches within each other help");
+}
+
 bool SameValue(const JsonValue& a, const JsonValue& b) {
   if (a.is_number() && b.is_number()) {
     if (a.kind() == JsonValue::Kind::kInt && b.kind() == JsonValue::Kind::kInt) return a.AsInt() == b.AsInt();
@@ -222,7 +228,9 @@ uint32_t SchemaAlgebra::GeneratedTypes(const JsonValue& schema) {
 absl::StatusOr<std::vector<JsonValue>> SchemaAlgebra::Expand(const JsonValue& schema, std::string_view path, int depth) const {
   if (depth > kMaxExpand) return SchemaError(path, "combines schemas too deeply, or a combination refers to itself");
   HF_RETURN_IF_ERROR(CheckKeywords(schema, path));
+  HF_RETURN_IF_ERROR(Spend(4, path));
   if (schema.is_bool()) return schema.AsBool() ? std::vector<JsonValue>{JsonValue(JsonValue::Object{})} : std::vector<JsonValue>{};
+  HF_RETURN_IF_ERROR(Spend(schema.AsObject().size(), path));
   JsonValue::Object base;
   for (const auto& [key, value] : schema.AsObject()) {
     if (!IsAnnotation(key) && !Among(kCombinators, key)) base.push_back({key, value});
@@ -270,8 +278,8 @@ absl::StatusOr<std::vector<JsonValue>> SchemaAlgebra::Expand(const JsonValue& sc
       HF_ASSIGN_OR_RETURN(auto alternatives, Expand(branches->AsArray()[i], fmt::format("{}.{}[{}]", path, key, i), depth + 1));
       any.insert(any.end(), alternatives.begin(), alternatives.end());
       each.push_back(std::move(alternatives));
+      if (any.size() > kMaxAlternatives) return SchemaError(path, fmt::format("combines to more than {} alternatives", kMaxAlternatives));
     }
-    if (any.size() > kMaxAlternatives) return SchemaError(path, fmt::format("combines to more than {} alternatives", kMaxAlternatives));
     if (key == "oneOf") {
       // A value must not be valid under two branches: what the rest of this schema says helps to tell them apart.
       for (size_t i = 0; i < each.size(); ++i) {
@@ -280,7 +288,9 @@ absl::StatusOr<std::vector<JsonValue>> SchemaAlgebra::Expand(const JsonValue& sc
             for (const JsonValue& other : each[k]) {
               if (i == k) continue;
               HF_ASSIGN_OR_RETURN(const auto whole, Merge(JsonValue(base), made, path));
-              if (whole && !Excludes(*whole, other)) {
+              const bool apart = !whole || Excludes(*whole, other);
+              HF_RETURN_IF_ERROR(Spend(1, path));
+              if (!apart) {
                 return SchemaError(fmt::format("{}.oneOf", path), fmt::format("branches {} and {} may both be valid for one value, which cannot be "
                                                                               "prevented; anyOf allows that", i, k));
               }
@@ -298,6 +308,7 @@ absl::StatusOr<std::optional<JsonValue>> SchemaAlgebra::Merge(const JsonValue& a
   const auto never = std::optional<JsonValue>();
   const JsonValue::Object& left = a.AsObject();
   const JsonValue::Object& right = b.AsObject();
+  HF_RETURN_IF_ERROR(Spend(1 + left.size() + right.size(), path));
   if (left.empty()) return std::optional<JsonValue>(b);
   if (right.empty()) return std::optional<JsonValue>(a);
   const auto both = [](const JsonValue& x, const JsonValue& y) { return JsonValue(JsonValue::Object{{"allOf", JsonValue(JsonValue::Array{x, y})}}); };
@@ -314,6 +325,8 @@ absl::StatusOr<std::optional<JsonValue>> SchemaAlgebra::Merge(const JsonValue& a
   const JsonValue* xa = a.Find("additionalProperties");
   const JsonValue* xb = b.Find("additionalProperties");
   if (pa != nullptr || pb != nullptr) {
+    const size_t na = pa == nullptr ? 0 : pa->AsObject().size(), nb = pb == nullptr ? 0 : pb->AsObject().size();
+    HF_RETURN_IF_ERROR(Spend(na + nb + na * nb / 4, path));
     JsonValue::Object properties;
     if (pa != nullptr) {
       for (const auto& [name, schema] : pa->AsObject()) {
@@ -341,6 +354,7 @@ absl::StatusOr<std::optional<JsonValue>> SchemaAlgebra::Merge(const JsonValue& a
       if ((ta & tb) == 0) return never;
       out.push_back({key, NamesOf(ta & tb)});
     } else if (key == "enum") {
+      HF_RETURN_IF_ERROR(Spend(uint64_t{x.AsArray().size()} * y->AsArray().size() / 8, path));
       JsonValue::Array values;
       for (const JsonValue& v : x.AsArray()) {
         for (const JsonValue& w : y->AsArray()) {
@@ -350,6 +364,7 @@ absl::StatusOr<std::optional<JsonValue>> SchemaAlgebra::Merge(const JsonValue& a
       if (values.empty()) return never;
       out.push_back({key, JsonValue(std::move(values))});
     } else if (key == "required") {
+      HF_RETURN_IF_ERROR(Spend(x.AsArray().size() + uint64_t{x.AsArray().size()} * y->AsArray().size() / 4, path));
       JsonValue::Array names = x.AsArray();
       for (const JsonValue& name : y->AsArray()) {
         if (!HasName(&x, name.AsString())) names.push_back(name);
@@ -376,12 +391,14 @@ absl::StatusOr<std::optional<JsonValue>> SchemaAlgebra::Merge(const JsonValue& a
 }
 
 bool SchemaAlgebra::Rejects(const JsonValue& schema, const JsonValue& value) const {
+  if (work_.over()) return true;
   if (!schema.is_object()) return schema.is_bool() && !schema.AsBool();
   const uint32_t type = TypeOf(value);
   const auto types = Types(schema, "");
   if (!types.ok()) return false;
   if ((*types & type) == 0 && !(type == kIntegerType && (*types & kNumberType))) return true;
   if (const JsonValue* values = schema.Find("enum"); values != nullptr) {
+    work_.Spend(values->AsArray().size());
     if (std::none_of(values->AsArray().begin(), values->AsArray().end(), [&](const JsonValue& v) { return SameValue(v, value); })) return true;
   }
   if (value.is_number()) {
@@ -400,6 +417,7 @@ bool SchemaAlgebra::Rejects(const JsonValue& schema, const JsonValue& value) con
   }
   if (value.is_object()) {
     if (const JsonValue* required = schema.Find("required"); required != nullptr) {
+      work_.Spend(uint64_t{required->AsArray().size()} * value.AsObject().size());
       for (const JsonValue& name : required->AsArray()) {
         if (value.Find(name.AsString()) == nullptr) return true;
       }
@@ -410,6 +428,7 @@ bool SchemaAlgebra::Rejects(const JsonValue& schema, const JsonValue& value) con
 
 bool SchemaAlgebra::Excludes(const JsonValue& made, const JsonValue& other, int depth) const {
   if (depth > 8) return false;
+  if (!work_.Spend(8)) return true;
   const uint32_t types = GeneratedTypes(made);
   uint32_t allowed = Types(other, "").value_or(kAllTypes);
   if (other.Find("enum") != nullptr) allowed &= GeneratedTypes(other);
@@ -432,6 +451,10 @@ bool SchemaAlgebra::Excludes(const JsonValue& made, const JsonValue& other, int 
   const JsonValue* extra = made.Find("additionalProperties");
   const bool closed = mine != nullptr && made.Find("patternProperties") == nullptr && (extra == nullptr || (extra->is_bool() && !extra->AsBool()));
   const auto flat = [&](const JsonValue& schema) { return Expand(schema, "", kMaxExpand - 8); };
+  const auto size = [](const JsonValue* object) { return object == nullptr ? 1 : uint64_t{1} + object->AsObject().size(); };
+  const auto count = [](const JsonValue* array) { return array == nullptr ? 0 : uint64_t{array->AsArray().size()}; };
+  // Every name is looked for among the others'.
+  if (!work_.Spend((count(required) + count(other.Find("required"))) * (size(mine) + size(theirs) + count(required)))) return true;
   if (const JsonValue* wants = other.Find("required"); wants != nullptr && closed) {
     for (const JsonValue& name : wants->AsArray()) {
       if (FindSchema(mine, name.AsString()) == nullptr && !HasName(required, name.AsString())) return true;

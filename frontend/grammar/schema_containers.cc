@@ -1,4 +1,5 @@
 // Arrays and objects of a schema.
+#include <absl/container/flat_hash_set.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace {
 using text::JsonValue;
 
 constexpr uint64_t kMaxUnique = 20'000;
+constexpr size_t kMaxTaken = 100'000;
 
 uint32_t Bound(const JsonValue& schema, std::string_view key, uint32_t otherwise) {
   const JsonValue* v = schema.Find(key);
@@ -86,11 +88,12 @@ absl::StatusOr<Node> SchemaCompiler::Array(const JsonValue& schema, const std::s
 
 // The values in the order of the enum, each at most once: every such array is unique.
 absl::StatusOr<Node> SchemaCompiler::UniqueArray(const JsonValue::Array& values, uint32_t min, uint32_t max, const std::string& path) {
+  // Each value is compared with those before it.
+  if (uint64_t{values.size()} * values.size() > 64 * kMaxUnique) return SchemaError(path + ".uniqueItems", "is too large for an enum of so many values");
   std::vector<Node> items;
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::any_of(values.begin(), values.begin() + static_cast<ptrdiff_t>(i), [&](const JsonValue& v) { return SameValue(v, values[i]); })) continue;
-    HF_ASSIGN_OR_RETURN(const Node item, v_.Constant(values[i]));
-    items.push_back(item);
+    items.push_back(v_.Constant(values[i]));
   }
   const auto n = static_cast<uint32_t>(items.size());
   max = std::min(max, n);
@@ -134,16 +137,22 @@ absl::StatusOr<std::optional<Node>> SchemaCompiler::OtherMember(const JsonValue&
     const std::string at = fmt::format("{}.patternProperties[\"{}\"]", path, pattern);
     HF_ASSIGN_OR_RETURN(const Regex regex, Regex::Parse(pattern, Regex::Mode::kSearch, at));
     const std::vector<char32_t> characters = CharactersOf(taken);
-    HF_ASSIGN_OR_RETURN(const CharAutomaton automaton, CharAutomaton::Create(regex, characters, at));
+    HF_ASSIGN_OR_RETURN(const CharAutomaton automaton, CharAutomaton::Create(regex, characters, at, work_));
     for (const std::string& name : taken) {
       if (automaton.Matches(name)) return SchemaError(at, fmt::format("matches the property \"{}\" too; the two cannot be combined", name));
     }
     HF_ASSIGN_OR_RETURN(const Node node, Any(value, at, depth + 1));
     // Names that are taken do not match anyhow; the empty one cannot be a bare key.
-    HF_ASSIGN_OR_RETURN(const CharAutomaton usable, automaton.WithLength(v_.json() ? 0 : 1, Builder::kNoLimit, at));
+    HF_ASSIGN_OR_RETURN(const CharAutomaton usable, automaton.WithLength(v_.json() ? 0 : 1, Builder::kNoLimit, at, work_));
     return std::optional<Node>(b_.Seq({v_.KeyOf(usable.ToNode(b_, spell)), node}));
   }
   if (IsFalse(extra) || (extra == nullptr && named)) return std::optional<Node>();
+  // A key that is none of these is told from them character by character.
+  size_t bytes = 0;
+  for (const std::string& name : taken) bytes += name.size();
+  if (bytes > kMaxTaken) {
+    return SchemaError(path + ".additionalProperties", fmt::format("is not supported beside properties whose names have {} bytes together; {} are", bytes, kMaxTaken));
+  }
   const std::string at = path + ".additionalProperties";
   HF_ASSIGN_OR_RETURN(const Node node, extra == nullptr ? absl::StatusOr<Node>(v_.AnyValue()) : Any(*extra, at, depth + 1));
   if (names == nullptr) return std::optional<Node>(b_.Seq({v_.OtherKey(taken), node}));
@@ -156,9 +165,7 @@ absl::StatusOr<std::optional<Node>> SchemaCompiler::OtherMember(const JsonValue&
     if (const JsonValue* values = flat.Find("enum"); values != nullptr) {
       for (const JsonValue& name : values->AsArray()) {
         if (!name.is_string() || algebra_.Rejects(flat, name)) continue;
-        auto key = v_.Key(name.AsString());
-        if (!key.ok()) return SchemaError(path + ".propertyNames", MessageOf(key.status()));
-        keys.push_back(*key);
+        keys.push_back(v_.Key(name.AsString()));
       }
       continue;
     }
@@ -180,10 +187,12 @@ absl::StatusOr<Node> SchemaCompiler::Object(const JsonValue& schema, const std::
   const JsonValue* extra = schema.Find("additionalProperties");
   const JsonValue* names = schema.Find("required");
   std::vector<std::string> required;
+  absl::flat_hash_set<std::string> is_required;
   if (names != nullptr) {
-    for (const JsonValue& name : names->AsArray()) required.push_back(name.AsString());
+    for (const JsonValue& name : names->AsArray()) {
+      if (is_required.insert(name.AsString()).second) required.push_back(name.AsString());
+    }
   }
-  const auto is_required = [&](std::string_view name) { return std::find(required.begin(), required.end(), name) != required.end(); };
   const bool named = properties != nullptr && !properties->AsObject().empty();
   if (named && schema.Find("propertyNames") != nullptr) return SchemaError(path + ".propertyNames", "is not supported beside properties");
   if (const JsonValue* u = schema.Find("unevaluatedProperties"); u != nullptr && !u->is_bool()) {
@@ -191,14 +200,14 @@ absl::StatusOr<Node> SchemaCompiler::Object(const JsonValue& schema, const std::
   }
   std::vector<Property> all;
   std::vector<std::string> taken;
+  absl::flat_hash_set<std::string> is_taken;
   const auto add = [&](const std::string& name, absl::StatusOr<Node> value) -> absl::Status {
     if (!value.ok()) return value.status();
     taken.push_back(name);
-    const bool must = is_required(name);
+    is_taken.insert(name);
+    const bool must = is_required.contains(name);
     if (value->id == b_.Never().id && !must) return absl::OkStatus();
-    auto key = v_.Key(name);
-    if (!key.ok()) return SchemaError(path, MessageOf(key.status()));
-    all.push_back({name, b_.Seq({*key, *value}), must});
+    all.push_back({name, b_.Seq({v_.Key(name), *value}), must});
     return absl::OkStatus();
   };
   if (properties != nullptr) {
@@ -207,7 +216,7 @@ absl::StatusOr<Node> SchemaCompiler::Object(const JsonValue& schema, const std::
     }
   }
   for (const std::string& name : required) {
-    if (std::find(taken.begin(), taken.end(), name) != taken.end()) continue;
+    if (is_taken.contains(name)) continue;
     if (IsFalse(extra) || schema.Find("patternProperties") != nullptr || schema.Find("propertyNames") != nullptr) {
       return SchemaError(path + ".required", fmt::format("\"{}\" is required but not among properties", name));
     }

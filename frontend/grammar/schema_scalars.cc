@@ -252,8 +252,8 @@ absl::StatusOr<std::optional<Node>> SchemaCompiler::StringContent(const JsonValu
     if (std::max(from, min) > std::min(to, max)) return SchemaError(at, "no match has a length between minLength and maxLength");
     return std::optional<Node>(node);
   }
-  HF_ASSIGN_OR_RETURN(const CharAutomaton automaton, CharAutomaton::Create(regex, {}, at));
-  HF_ASSIGN_OR_RETURN(const CharAutomaton bounded, automaton.WithLength(min, max, at));
+  HF_ASSIGN_OR_RETURN(const CharAutomaton automaton, CharAutomaton::Create(regex, {}, at, work_));
+  HF_ASSIGN_OR_RETURN(const CharAutomaton bounded, automaton.WithLength(min, max, at, work_));
   return std::optional<Node>(bounded.ToNode(b_, spell));
 }
 

@@ -17,7 +17,7 @@ constexpr uint32_t kMaxDigits = 18;      // every integer of so many digits is a
 constexpr uint32_t kMaxExponent = 2;
 
 // What Once is asked for.
-enum What : uint32_t { kSpace, kAnyString, kAnyChar, kNumber, kInteger, kAnyValue, kAnyObject, kAnyArray };
+enum What : uint32_t { kSpace, kAnyString, kAnyChar, kAnyChars, kAnyEscape, kNumber, kInteger, kAnyValue, kAnyObject, kAnyArray };
 
 std::string_view ShortEscape(uint32_t c) {
   switch (c) {
@@ -32,12 +32,13 @@ std::string_view ShortEscape(uint32_t c) {
   }
 }
 
-bool NeedsEscape(uint32_t c) { return c < 0x20 || c == '"' || c == '\\'; }
-
 }  // namespace
 
+bool Values::NeedsEscape(uint32_t c) const { return c < 0x20 || c == '"' || c == '\\' || (c == '<' && style_.no_close_tags); }
+
 Node Values::Once(uint32_t what, uint32_t n, const std::function<Node()>& make) {
-  const uint64_t key = uint64_t{style_.quote} << 32 | uint64_t{n} << 16 | what << 2 | (style_.any_whitespace ? 2u : 0u) | (json() ? 1u : 0u);
+  const uint64_t key = uint64_t{style_.quote} << 32 | uint64_t{n} << 16 | what << 3 | (style_.no_close_tags ? 4u : 0u) | (style_.any_whitespace ? 2u : 0u) |
+                       (json() ? 1u : 0u);
   return shared_(key, make);
 }
 
@@ -76,7 +77,10 @@ Node Values::Chars(std::span<const CodePointRange> normal) {
       const std::string_view brief = ShortEscape(c);
       choices.push_back(brief.empty() ? b_.Literal(fmt::format("\\u{:04x}", c)) : b_.Literal(brief));
     }
-    for (const CodePointRange& safe : {CodePointRange{0x20, '"' - 1}, CodePointRange{'"' + 1, '\\' - 1}, CodePointRange{'\\' + 1, kMaxCodePoint}}) {
+    const uint32_t angle = NeedsEscape('<') ? '<' : '\\';  // where it needs none, the range behind it is empty
+    for (const CodePointRange& safe : {CodePointRange{0x20, '"' - 1}, CodePointRange{'"' + 1, angle - 1}, CodePointRange{angle + 1, '\\' - 1},
+                                       CodePointRange{'\\' + 1, kMaxCodePoint}}) {
+      if (safe.first > safe.second) continue;
       const uint32_t from = std::max(lo, safe.first), to = std::min(hi, safe.second);
       if (from <= to) plain.push_back({from, to});
     }
@@ -85,10 +89,9 @@ Node Values::Chars(std::span<const CodePointRange> normal) {
   return b_.Choice(choices);
 }
 
-Node Values::AnyChar() {
-  return Once(kAnyChar, 0, [this] {
-    if (!json()) return b_.CodePoints({}, true);
-    const CodePointRange refused[] = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+// What stands for a character behind a backslash.
+Node Values::AnyEscape() {
+  return Once(kAnyEscape, 0, [this] {
     const CodePointRange brief[] = {{'"', '"'}, {'\\', '\\'}, {'/', '/'}, {'b', 'b'}, {'f', 'f'}, {'n', 'n'}, {'r', 'r'}, {'t', 't'}};
     const CodePointRange hex_ranges[] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
     const CodePointRange not_d_ranges[] = {{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}};
@@ -100,8 +103,16 @@ Node Values::AnyChar() {
     // A code unit that is no surrogate, or a pair of them.
     const Node unit = b_.Choice({b_.Seq({b_.CodePoints(not_d_ranges), hex, hex, hex}), b_.Seq({d, Byte('0', '7'), hex, hex})});
     const Node pair = b_.Seq({d, b_.CodePoints(high_ranges), hex, hex, b_.Literal("\\u"), d, b_.CodePoints(low_ranges), hex, hex});
-    return b_.Choice({b_.CodePoints(Normalise(refused), true), b_.Seq({b_.Literal("\\"), b_.CodePoints(Normalise(brief))}),
-                      b_.Seq({b_.Literal("\\u"), b_.Choice({unit, pair})})});
+    return b_.Choice({b_.Seq({b_.Literal("\\"), b_.CodePoints(Normalise(brief))}), b_.Seq({b_.Literal("\\u"), b_.Choice({unit, pair})})});
+  });
+}
+
+Node Values::AnyChar() {
+  return Once(kAnyChar, 0, [this] {
+    if (!json()) return b_.CodePoints({}, true);
+    const uint32_t also = NeedsEscape('<') ? '<' : '\\';
+    const CodePointRange refused[] = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {also, also}};
+    return b_.Choice({b_.CodePoints(Normalise(refused), true), AnyEscape()});
   });
 }
 
@@ -110,7 +121,9 @@ Node Values::Text(std::string_view text) {
   std::string out;
   for (const char ch : text) {
     const auto c = static_cast<uint8_t>(ch);
-    if (!NeedsEscape(c)) {
+    if (c == '/' && style_.no_close_tags && out.ends_with('<')) {
+      out += "\\/";
+    } else if (c == '<' || !NeedsEscape(c)) {
       out += ch;
     } else if (const std::string_view brief = ShortEscape(c); !brief.empty()) {
       out += brief;
@@ -126,8 +139,23 @@ Node Values::Quoted(Node content) {
   return b_.Seq({mark, content, mark});
 }
 
+Node Values::AnyChars() {
+  const Node repeated = b_.Repeat(AnyChar(), 0, Builder::kNoLimit);
+  if (!json() || !style_.no_close_tags) return repeated;
+  // State 1: behind a '<', where no plain slash may follow.
+  return Once(kAnyChars, 0, [this] {
+    const CodePointRange slash[] = {{'/', '/'}};
+    const CodePointRange refused[] = {{0, 0x1F}, {'"', '"'}, {'/', '/'}, {'<', '<'}, {'\\', '\\'}};
+    const Node other = b_.Choice({b_.CodePoints(Normalise(refused), true), AnyEscape()});
+    const Node angle = b_.Literal("<");
+    const Builder::Edge edges[] = {{0, other, 0}, {0, b_.CodePoints(slash), 0}, {0, angle, 1}, {1, other, 0}, {1, angle, 1}};
+    const uint32_t finals[] = {0, 1};
+    return b_.Graph(2, edges, finals);
+  });
+}
+
 Node Values::AnyString() {
-  return Once(kAnyString, 0, [this] { return Quoted(b_.Repeat(AnyChar(), 0, Builder::kNoLimit)); });
+  return Once(kAnyString, 0, [this] { return Quoted(AnyChars()); });
 }
 
 Node Values::Integer() {
@@ -144,15 +172,14 @@ Node Values::Number() {
   });
 }
 
-absl::StatusOr<Node> Values::Constant(const text::JsonValue& value) {
+Node Values::Constant(const text::JsonValue& value) {
   switch (value.kind()) {
     case text::JsonValue::Kind::kString: return Quoted(Text(value.AsString()));
     case text::JsonValue::Kind::kArray: {
       std::vector<Node> parts{Open('[')};
       for (const text::JsonValue& item : value.AsArray()) {
         if (parts.size() > 1) parts.push_back(Comma());
-        HF_ASSIGN_OR_RETURN(const Node node, Constant(item));
-        parts.push_back(node);
+        parts.push_back(Constant(item));
       }
       parts.push_back(value.AsArray().empty() ? b_.Literal("]") : Close(']'));
       return b_.Seq(parts);
@@ -161,10 +188,8 @@ absl::StatusOr<Node> Values::Constant(const text::JsonValue& value) {
       std::vector<Node> parts{Open('{')};
       for (const auto& [name, member] : value.AsObject()) {
         if (parts.size() > 1) parts.push_back(Comma());
-        HF_ASSIGN_OR_RETURN(const Node key, Key(name));
-        HF_ASSIGN_OR_RETURN(const Node node, Constant(member));
-        parts.push_back(key);
-        parts.push_back(node);
+        parts.push_back(Key(name));
+        parts.push_back(Constant(member));
       }
       parts.push_back(value.AsObject().empty() ? b_.Literal("}") : Close('}'));
       return b_.Seq(parts);
@@ -184,16 +209,11 @@ std::vector<CodePointRange> Values::KeyCharacters() const {
   return Normalise(std::vector<CodePointRange>{{'$', '$'}, {'-', '.'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}, {0xA1, kMaxCodePoint}});
 }
 
-absl::StatusOr<Node> Values::Key(std::string_view name) {
-  if (!json()) {
-    // What the reader of such a call would take for the end of the key, or for a string.
-    const bool bad = name.empty() || name.find_first_of(":{}[],<\"") != std::string_view::npos || name.front() == ' ' || name.back() == ' ' ||
-                     std::any_of(name.begin(), name.end(), [](char c) { return static_cast<uint8_t>(c) < 0x20; });
-    if (bad) {
-      return absl::InvalidArgumentError(fmt::format("the property name \"{}\" cannot be written in this model's tool calls (no : , quotes or brackets)", name));
-    }
-  }
-  return KeyOf(Text(name));
+Node Values::Key(std::string_view name) {
+  const bool bare = !json() && !name.empty() && name.find_first_of(":{}[](),<\"'=") == std::string_view::npos && name.front() != ' ' && name.back() != ' ' &&
+                    std::all_of(name.begin(), name.end(), [](char c) { return static_cast<uint8_t>(c) >= 0x20; });
+  if (json() || bare) return KeyOf(Text(name));
+  return b_.Seq({Quoted(Text(name)), b_.Literal(":")});
 }
 
 Node Values::OtherKey(std::span<const std::string> taken) {
@@ -220,6 +240,7 @@ Node Values::OtherKey(std::span<const std::string> taken) {
   std::vector<Builder::Edge> edges;
   std::vector<uint32_t> finals{outside};
   for (uint32_t at = 0; at < tree.size(); ++at) {
+    if (!b_.status().ok()) return b_.Never();  // too many nodes: Build says so
     std::vector<CodePointRange> inside;
     for (const auto& [c, to] : tree[at].next) {
       inside.push_back({c, c});
@@ -236,7 +257,7 @@ Node Values::OtherKey(std::span<const std::string> taken) {
 Node Values::AnyObject(uint32_t depth) {
   return Once(kAnyObject, depth, [this, depth] {
     if (depth >= kAnyDepth) return b_.Seq({b_.Literal("{"), b_.Literal("}")});
-    const Node key = json() ? KeyOf(b_.Repeat(AnyChar(), 0, Builder::kNoLimit)) : KeyOf(b_.Repeat(Chars(KeyCharacters()), 1, Builder::kNoLimit));
+    const Node key = json() ? KeyOf(AnyChars()) : KeyOf(b_.Repeat(Chars(KeyCharacters()), 1, Builder::kNoLimit));
     const Builder::Edge edges[] = {{0, Open('{'), 1}, {0, b_.Literal("{}"), 3}, {1, b_.Seq({key, AnyValue(depth + 1)}), 2}, {2, Comma(), 1}, {2, Close('}'), 3}};
     const uint32_t finals[] = {3};
     return b_.Graph(4, edges, finals);

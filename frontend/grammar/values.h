@@ -3,8 +3,6 @@
 //
 // Numbers are bounded (18 digits, 18 behind the point, a two-digit exponent), white space too (16 at a place), and values of no schema nest
 // at most kAnyDepth deep, so that an answer ends.
-#include <absl/status/statusor.h>
-
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -33,8 +31,10 @@ class Values final {
   Node Quoted(Node content);
   // One character of a string out of these, as it is spelled inside a string; escapes that JSON does not need are not used.
   Node Chars(std::span<const CodePointRange> normal);
-  // Any one character, in any of its spellings.
+  // Any one character, in any of its spellings; without close tags, '<' in its escaped ones only.
   Node AnyChar();
+  // Any number of them, as a string has them.
+  Node AnyChars();
   // These characters inside a string. Precondition: valid UTF-8.
   Node Text(std::string_view text);
   Node Number();
@@ -45,11 +45,11 @@ class Values final {
   Node False() { return b_.Literal("false"); }
   Node Null() { return b_.Literal("null"); }
   Node Bool() { return b_.Choice({True(), False()}); }
-  // Exactly this value. kInvalidArgument when the style cannot spell it (a key with a colon in Gemma 4's).
-  absl::StatusOr<Node> Constant(const text::JsonValue& value);
+  // Exactly this value.
+  Node Constant(const text::JsonValue& value);
 
-  // The key of a member with its colon. As for Constant.
-  absl::StatusOr<Node> Key(std::string_view name);
+  // The key of a member with its colon. In Gemma 4's style, between quote markers where its reader would take a bare one for something else.
+  Node Key(std::string_view name);
   // A key, with its colon, that is none of these.
   Node OtherKey(std::span<const std::string> taken);
   // A key, with its colon, that `content` describes.
@@ -71,6 +71,8 @@ class Values final {
   Node Once(uint32_t what, uint32_t n, const std::function<Node()>& make);
   Node Digits(uint32_t min, uint32_t max);
   Node Byte(char lo, char hi);
+  Node AnyEscape();
+  bool NeedsEscape(uint32_t c) const;
 
   Builder& b_;
   const SchemaStyle style_;

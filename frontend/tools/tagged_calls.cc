@@ -21,8 +21,8 @@ uint8_t TypeSet::Named(std::string_view type) {
   return kAll;
 }
 
-uint8_t TypeSet::Read(const JsonValue& schema, const JsonValue& root, int depth) {
-  if (!schema.is_object() || depth > 16) return kAll;
+uint8_t TypeSet::Read(const JsonValue& schema, const JsonValue& root, int depth, int* steps) {
+  if (!schema.is_object() || depth > 16 || --*steps < 0) return kAll;
   uint8_t bits = kAll;
   if (const JsonValue* ref = schema.Find("$ref"); ref != nullptr && ref->is_string()) {
     const std::string& path = ref->AsString();
@@ -31,7 +31,7 @@ uint8_t TypeSet::Read(const JsonValue& schema, const JsonValue& root, int depth)
       const std::string prefix = "#/" + std::string(folder) + "/";
       if (const JsonValue* all = root.Find(folder); all != nullptr && path.starts_with(prefix)) target = all->Find(path.substr(prefix.size()));
     }
-    if (target != nullptr) bits &= Read(*target, root, depth + 1);
+    if (target != nullptr) bits &= Read(*target, root, depth + 1, steps);
   }
   if (const JsonValue* type = schema.Find("type"); type != nullptr) {
     uint8_t named = type->is_string() ? Named(type->AsString()) : 0;
@@ -64,7 +64,7 @@ uint8_t TypeSet::Read(const JsonValue& schema, const JsonValue& root, int depth)
     const JsonValue* parts = schema.Find(key);
     if (parts == nullptr || !parts->is_array()) continue;
     uint8_t any = 0;
-    for (const JsonValue& part : parts->AsArray()) any |= Read(part, root, depth + 1);
+    for (const JsonValue& part : parts->AsArray()) any |= Read(part, root, depth + 1, steps);
     bits &= any;
   }
   return bits == 0 ? static_cast<uint8_t>(kAll) : bits;
@@ -72,7 +72,8 @@ uint8_t TypeSet::Read(const JsonValue& schema, const JsonValue& root, int depth)
 
 TypeSet TypeSet::Of(const JsonValue* schema, const JsonValue& root) {
   TypeSet t;
-  if (schema != nullptr) t.bits_ = Read(*schema, root, 0);
+  int steps = 1000;
+  if (schema != nullptr) t.bits_ = Read(*schema, root, 0, &steps);
   return t;
 }
 

@@ -28,7 +28,7 @@ struct TaggedSyntax {
 // Which JSON types a schema allows, as far as it says.
 class TypeSet final {
  public:
-  // `root` resolves local references. A null pointer or an unreadable schema allows everything.
+  // `root` resolves local references. A null pointer, an unreadable schema and one with too many references to follow allow everything.
   static TypeSet Of(const text::JsonValue* schema, const text::JsonValue& root);
   bool Allows(const text::JsonValue& value) const;
   bool OnlyStrings() const { return bits_ == kString; }
@@ -36,7 +36,7 @@ class TypeSet final {
  private:
   enum Bits : uint8_t { kNull = 1, kBool = 2, kInteger = 4, kNumber = 8, kString = 16, kArray = 32, kObject = 64, kAll = 127 };
   static uint8_t Named(std::string_view type);
-  static uint8_t Read(const text::JsonValue& schema, const text::JsonValue& root, int depth);
+  static uint8_t Read(const text::JsonValue& schema, const text::JsonValue& root, int depth, int* steps);
   uint8_t bits_ = kAll;
 };
 

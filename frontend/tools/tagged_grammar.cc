@@ -50,7 +50,10 @@ Node TaggedCalls::Argument(Builder& builder, Node key, Node value) const {
 }
 
 absl::StatusOr<Node> TaggedCalls::Value(Builder& builder, const JsonValue& schema, const JsonValue& root, const std::string& path) const {
-  if (!TypeSet::Of(&schema, root).OnlyStrings()) return builder.Schema(WithDefinitions(schema, root), {}, path);
+  grammar::SchemaStyle style;
+  style.no_close_tags = tags_.IsSpelled(syntax_.value_close);  // a string within such a value must not look like its end
+  const auto checked = builder.Schema(WithDefinitions(schema, root), style, path);
+  if (!checked.ok() || !TypeSet::Of(&schema, root).OnlyStrings()) return checked;
   const auto refuse = [&](std::string_view key) {
     return absl::InvalidArgumentError(
         fmt::format("{}.{} cannot be enforced: the model's format ({}) writes strings without quotes", path, key, name_));
@@ -81,7 +84,10 @@ absl::StatusOr<Node> TaggedCalls::Value(Builder& builder, const JsonValue& schem
   if (pattern != nullptr) {
     if (shortest != nullptr || longest != nullptr || !pattern->is_string()) return refuse("pattern");
     const std::string& p = pattern->AsString();
-    return builder.Regex(fmt::format("{}(?:{}){}", p.starts_with('^') ? "" : "[^<]*", p, p.ends_with('$') ? "" : "[^<]*"), path + ".pattern");
+    // Matches with a '<' in them are left out, so that none looks like the end of the value.
+    const auto whole = fmt::format("{}(?:{}){}", p.starts_with('^') ? "" : "[^<]*", p, p.ends_with('$') ? "" : "[^<]*");
+    const auto match = builder.Regex(whole, path + ".pattern", '<');
+    return match.ok() && match->id == builder.Never().id ? refuse("pattern") : match;
   }
   if (shortest != nullptr || longest != nullptr) {
     const auto bound = [](const JsonValue* v, uint32_t otherwise) {

@@ -157,7 +157,9 @@ TEST_CASE("Gemma 4's spelling") {
   CHECK_FALSE(a.Begins("{\"city\""));
   CHECK_FALSE(a.Begins("{city:\""));
   CHECK_FALSE(a.Begins("{city:\x01" "0x\x01" "1"));
-  CHECK_THAT(WhyNot(R"({"type":"object","properties":{"a:b":{}}})", style), Catch::Matchers::Contains("a:b"));
+  // What would end a bare key, or begin a string, stands between markers.
+  CHECK(Of(R"x({"type":"object","properties":{"a:b":{"type":"integer"},"f(x)":{"type":"null"},"":{}},"required":["a:b"]})x", style)
+            .Takes("{\x01" "0a:b\x01" "0:1,\x01" "0f(x)\x01" "0:null,\x01" "0\x01" "0:[]}"));
   const Acceptor any = Of(R"({"type":"object"})", style);
   CHECK(any.Takes("{a_b:{c-d:[\x01" "0x\x01" "0]},e:1.5}"));
   CHECK_FALSE(any.Begins("{a b"));
@@ -222,6 +224,53 @@ TEST_CASE("B121 large schemas of real tools are accepted") {
     any += std::string(i == 0 ? "" : ",") + R"({"type":"object","properties":{"kind":{"const":")" + std::to_string(i) + R"("},"x":{"type":"string"}},"required":["kind"]})";
   }
   CHECK(Of(any + "]}").Takes(R"({"kind":"49","x":"y"})"));
+}
+
+std::string Numbers(int n) {
+  std::string out;
+  for (int i = 0; i < n; ++i) out += (i == 0 ? "" : ",") + std::to_string(i);
+  return out;
+}
+
+// Each of these would otherwise take minutes or years.
+TEST_CASE("schemas that are small to write and large to combine are refused in bounded time") {
+  const auto nest = [](const std::string& key, const std::string& rest, const std::string& leaf) {
+    std::string out = R"({"$ref":"#/$defs/r0","title":"t",)" + rest + R"("$defs":{)";
+    for (int i = 0; i < 20; ++i) {
+      const std::string next = R"({"$ref":"#/$defs/r)" + std::to_string(i + 1) + R"("})";
+      out += "\"r" + std::to_string(i) + "\":{\"" + key + "\":[" + next;
+      for (int k = 1; k < 30; ++k) out += "," + next;
+      out += "]},";
+    }
+    return out + R"("r20":)" + leaf + "}}";
+  };
+  const std::string never = R"({"allOf":[{"type":"string"},{"type":"integer"}]})";
+  CHECK_THAT(WhyNot(nest("anyOf", R"("type":"string",)", never)), Catch::Matchers::Contains("too many"));
+  CHECK_THAT(WhyNot(nest("oneOf", R"("type":"string",)", never)), Catch::Matchers::Contains("too many"));
+  CHECK_THAT(WhyNot(nest("allOf", R"("type":"string",)", R"({"minLength":1})")), Catch::Matchers::Contains("too many"));
+  // A thousand branches, each compared with each.
+  std::string properties, branches;
+  for (int i = 0; i < 300; ++i) properties += (i == 0 ? "\"p" : ",\"p") + std::to_string(i) + R"(":{"anyOf":[{"type":"integer"},{"type":"null"}]})";
+  for (int i = 0; i < 900; ++i) {
+    branches += std::string(i == 0 ? "" : ",") + R"({"type":"object","properties":{"k":{"const":)" + std::to_string(i) + R"(}},"required":["k","p1","p2"]})";
+  }
+  CHECK_THAT(WhyNot(R"({"type":"object","properties":{)" + properties + R"(},"oneOf":[)" + branches + "]}"), Catch::Matchers::Contains("too many"));
+  const std::string many = Numbers(200'000);
+  CHECK_THAT(WhyNot(R"({"type":"array","uniqueItems":true,"items":{"enum":[)" + many + "]}}"), Catch::Matchers::Contains("uniqueItems"));
+  CHECK_THAT(WhyNot(R"({"allOf":[{"enum":[)" + many + R"(]},{"enum":[)" + many + "]}]}"), Catch::Matchers::Contains("too many"));
+  std::string required, wide;
+  for (int i = 0; i < 150'000; ++i) {
+    required += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\"";
+    wide += (i == 0 ? "\"" : ",\"") + std::to_string(i + 1'000'000) + "\":true";
+  }
+  (void)WhyNot(R"({"type":"object","properties":{)" + wide + R"(},"required":[)" + required + "]}");
+  (void)WhyNot(R"({"type":"object","properties":{")" + std::string(4 << 20, 'x') + R"(":true},"additionalProperties":true})");
+  (void)WhyNot(R"({"enum":[")" + std::string(8 << 20, 'x') + R"("]})");
+  std::string letters;
+  for (int i = 0; i < 3000; ++i) letters += "\\\\p{L}";
+  Builder b;
+  const auto node = b.Schema(Json(R"({"type":"string","pattern":")" + letters + "\"}"), {}, "s");
+  if (node.ok()) (void)b.Build(*node);
 }
 
 // ---- random schemas -------------------------------------------------------------------------------------------------

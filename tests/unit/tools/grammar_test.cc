@@ -1,5 +1,7 @@
 // What a format's grammar allows, its parser reads: random answers under the grammar become calls whose arguments follow the schema, with
 // nothing left over. Also what a grammar refuses, with its words.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -51,7 +53,8 @@ std::vector<std::string> Closers(const Family& family) {
 }
 
 constexpr char kSchema[] = R"({"type":"object","properties":{"a":{"type":"string"},"n":{"type":"integer"},"on":{"type":"boolean"},
-  "mode":{"enum":["fast","slow"]},"list":{"type":"array","items":{"type":"number"}}},"required":["a","n","mode"]})";
+  "mode":{"enum":["fast","slow"]},"code":{"type":"string","pattern":"^.+$"},"list":{"type":"array","items":{"type":"number"}},"words":{"type":"array","items":{"type":"string"}},
+  "short":{"type":"array","items":{"type":"string","maxLength":40}},"any":{"type":"object"}},"required":["a","n","mode"]})";
 
 std::vector<std::string> Texts(const text::Vocabulary& v) {
   std::vector<std::string> texts;
@@ -108,6 +111,13 @@ void CheckArguments(const Call& call, bool enforced) {
     REQUIRE(list->is_array());
     for (const text::JsonValue& v : list->AsArray()) CHECK(v.is_number());
   }
+  for (const char* key : {"words", "short"}) {
+    const text::JsonValue* words = parsed->Find(key);
+    if (words == nullptr) continue;
+    REQUIRE(words->is_array());
+    for (const text::JsonValue& v : words->AsArray()) CHECK(v.is_string());
+  }
+  if (const text::JsonValue* any = parsed->Find("any"); any != nullptr) CHECK(any->is_object());
 }
 
 // A random answer. Half of the way in, and now and then before, it tries to write what closes something: tags, quotes, brackets.
@@ -247,6 +257,73 @@ TEST_CASE("grammars of tool formats: what cannot be enforced is refused with its
   contains(status("qwen3-coder", {}, R"({"properties":{"a":{"type":"string","format":"date"}}})"), "tools[0].function.parameters.properties.a.format");
   contains(status("qwen3-coder", {}, R"({"anyOf":[]})"), "tools[0].function.parameters.anyOf");
   CHECK(status("qwen3-coder", {}, R"({"properties":{"a":{"type":"string","maxLength":5},"b":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"integer"}}})").empty());
+  for (const char* format : {"qwen3-coder", "glm"}) {
+    for (const char* values : {"\"x\"", "1", "{}", "null", "[]", "[1]"}) {
+      contains(status(format, {}, fmt::format(R"({{"properties":{{"a":{{"type":"string","enum":{}}}}}}})", values)), "tools[0].function.parameters.properties.a.enum");
+    }
+    contains(status(format, {}, R"({"properties":{"a":{"type":"string","const":1}}})"), "tools[0].function.parameters.properties.a");
+    contains(status(format, {}, R"({"properties":{"a":{"type":"string","minLength":"x"}}})"), "tools[0].function.parameters.properties.a.minLength");
+    contains(status(format, {}, R"({"properties":{"a":{"type":"string","maxLength":1.5}}})"), "tools[0].function.parameters.properties.a.maxLength");
+    contains(status(format, {}, R"({"properties":{"a":{"type":"string","minLength":5,"maxLength":4}}})"), "tools[0].function.parameters.properties.a: minLength 5");
+  }
+}
+
+TEST_CASE("the type of a tagged argument is found in bounded time") {
+  // Each definition names the next one many times over, or itself.
+  const auto nest = [](int levels, const char* last) {
+    std::string defs;
+    for (int i = 0; i < levels; ++i) {
+      std::string parts;
+      for (int k = 0; k < 30; ++k) parts += fmt::format("{}{{\"$ref\":\"#/$defs/r{}\"}}", k == 0 ? "" : ",", i + 1);
+      defs += fmt::format("\"r{}\":{{\"anyOf\":[{}]}},", i, parts);
+    }
+    return fmt::format(R"({{"properties":{{"a":{{"$ref":"#/$defs/r0"}}}},"$defs":{{{}"r{}":{}}}}})", defs, levels, last);
+  };
+  for (const std::string& schema : {nest(12, R"({"type":"integer"})"), nest(3, R"({"anyOf":[{"$ref":"#/$defs/r0"},{"$ref":"#/$defs/r1"},{"$ref":"#/$defs/r2"}]})")}) {
+    Rig rig("qwen3-coder", "", {});
+    rig.tools = MakeTools({{"f", schema}});
+    const Answer a = rig.Parse("<tool_call>\n<function=f>\n<parameter=a>\n5\n</parameter>\n</function>\n</tool_call>");
+    CheckCall(a, 0, "f", R"({"a":5})");
+    grammar::Builder builder;
+    (void)rig.format->Grammar(builder, rig.tools, {Mode::kRequired, {}, true}, "");
+  }
+}
+
+// Names with whatever a client may write into them: a grammar that takes one has to write calls that the parser reads with that name.
+TEST_CASE("grammars of tool formats: property names come through, or are refused") {
+  Dice dice(11);
+  const char* const names[] = {"'x", "a=b", "f(x)", "a)b", "a b", "\xC3\xA9t\xC3\xA9", "a'b", "$ref", "a.b-c", "x'", "a\xC2\xA0z", "b\\c", "a\"b",
+                               "-1", "null", "a]", "\xF0\x9F\x98\x80", "call:f", "=", "'", "a/b", "@t", "#", "a\tb"};
+  for (const Family& family : Families()) {
+    for (const char* name : names) {
+      Rig rig(family.tools, family.reasoning, family.tags);
+      const text::JsonValue schema(text::JsonValue::Object{
+          {"type", "object"}, {"properties", text::JsonValue::Object{{name, text::JsonValue::Object{{"type", "integer"}}}, {"a", text::JsonValue::Object{{"type", "integer"}}}}},
+          {"required", text::JsonValue::Array{name, "a"}}});
+      rig.tools = MakeTools({{"f", schema.Dump()}});
+      rig.policy = {Mode::kRequired, {}, false};
+      CAPTURE(family.tools, name);
+      grammar::Builder builder;
+      const auto root = rig.format->Grammar(builder, rig.tools, rig.policy, "");
+      if (!root.ok()) {
+        CHECK(std::string(root.status().message()).find("name") != std::string::npos);
+        continue;
+      }
+      const auto engine = holdfast::test::MakeEngine(holdfast::test::Compile(builder, *root), Texts(rig.vocabulary));
+      const auto ids = RandomAnswer(rig, *engine, dice, Closers(family));
+      REQUIRE(ids);
+      const std::vector<Unit> units = UnitsOf(rig, *ids);
+      const std::string text = Joined(units);
+      CAPTURE(text);
+      const Answer a = rig.ParseUnits(units, [](size_t) { return true; });
+      REQUIRE(a.calls.size() == 1);
+      const auto parsed = text::ParseJson(a.calls[0].arguments);
+      REQUIRE(parsed.ok());
+      CHECK(parsed->AsObject().size() == 2);
+      REQUIRE(parsed->Find(name) != nullptr);
+      CHECK(parsed->Find(name)->kind() == text::JsonValue::Kind::kInt);
+    }
+  }
 }
 
 }  // namespace
