@@ -12,22 +12,22 @@ namespace holdfast::kernels {
 
 inline constexpr int kKvBlock = 32;
 
-inline bool KvIsQuantized(KvDType type) { return type == KvDType::kQ8_0 || type == KvDType::kFp8E4M3; }
+HF_HD inline bool KvIsQuantized(KvDType type) { return type == KvDType::kQ8_0 || type == KvDType::kFp8E4M3; }
 
 // Returns the scale's fp16 bits. A value that is not finite makes the scale not finite, so that it is seen downstream.
-inline uint16_t EncodeKvBlock(KvDType type, const float* x, uint8_t* codes) {
+HF_HD inline uint16_t EncodeKvBlock(KvDType type, const float* x, uint8_t* codes) {
   float amax = 0.f, poison = 0.f;
   for (int i = 0; i < kKvBlock; ++i) {
-    amax = std::max(amax, std::fabs(x[i]));
+    amax = std::max(amax, fabsf(x[i]));
     poison += x[i] * 0.f;
   }
   const uint16_t scale = F32ToF16(amax / (type == KvDType::kQ8_0 ? 127.f : 448.f) + poison);
   const float s = F16ToF32(scale);
-  const float inverse = s > 0.f && std::isfinite(s) ? 1.f / s : 0.f;
+  const float inverse = s > 0.f && s <= 65504.f ? 1.f / s : 0.f;
   for (int i = 0; i < kKvBlock; ++i) {
     const float v = inverse == 0.f ? 0.f : x[i] * inverse;
     if (type == KvDType::kQ8_0) {
-      codes[i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(std::nearbyint(v), -127.f, 127.f)));
+      codes[i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(nearbyintf(v), -127.f, 127.f)));
     } else {
       codes[i] = F32ToFp8(v);
     }
@@ -35,7 +35,7 @@ inline uint16_t EncodeKvBlock(KvDType type, const float* x, uint8_t* codes) {
   return scale;
 }
 
-inline float DecodeKv(KvDType type, uint8_t code, uint16_t scale) {
+HF_HD inline float DecodeKv(KvDType type, uint8_t code, uint16_t scale) {
   const float v = type == KvDType::kQ8_0 ? static_cast<float>(static_cast<int8_t>(code)) : Fp8ToF32(code);
   return v * F16ToF32(scale);
 }

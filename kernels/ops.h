@@ -8,7 +8,11 @@
 //  - One caller thread. Calls are ordered; a backend may run them asynchronously on one stream, results are complete after Sync().
 //  - Shapes are checked with HF_CHECK: model code validated the file before it came here, so a wrong shape is our bug.
 //  - Sizes are int64_t down to the kernel.
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -89,9 +93,16 @@ class Ops {
   virtual std::string Describe() const = 0;
 
   // ---- memory ------------------------------------------------------------------------------------------------
-  virtual Buffer Allocate(int64_t bytes) = 0;          // 64-byte aligned, contents undefined
+  virtual Buffer Allocate(int64_t bytes) = 0;          // 64-byte aligned, contents undefined; null when there is no room, which Health() says
   virtual void Sync() = 0;                             // all earlier calls are done and visible to the host
   virtual void CopyToHost(std::byte* dst, const std::byte* src, int64_t bytes) = 0;  // after Sync() the bytes are there
+  // dst is this backend's memory; src may be reused when the call returns.
+  virtual void CopyFromHost(std::byte* dst, const std::byte* src, int64_t bytes) { std::memcpy(dst, src, static_cast<size_t>(bytes)); }
+  // Whether the host may read and write what Allocate gives (after Sync). False: only through the two copies.
+  virtual bool HostMemory() const { return true; }
+  // After Sync(): ok, or the first thing that went wrong on the device since the backend was made: kResourceExhausted for memory, kAborted for
+  // a device that failed. It stays so: results since then mean nothing, and a new process must make a new backend.
+  virtual absl::Status Health() const { return absl::OkStatus(); }
 
   // ---- weights -------------------------------------------------------------------------------------------------
   // How this backend stores an [out][in] matrix of the type. layout 0 means the file's own bytes serve as they are (no copy needed).
@@ -148,5 +159,12 @@ struct CpuOptions {
 };
 // Null when `isa` is none of the names above. Threads beyond the cores this process may use are not started.
 std::unique_ptr<Ops> MakeCpuOps(const CpuOptions& options);
+
+struct CudaOptions {
+  int device = 0;                  // as the driver counts (CUDA_VISIBLE_DEVICES)
+};
+// kUnimplemented: built without CUDA. kNotFound: no driver, or no device. kOutOfRange: fewer devices than that. kUnavailable: the device is
+// busy (another process holds it, or its memory). kFailedPrecondition: the driver is too old, or this build has no code for the device.
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options);
 
 }  // namespace holdfast::kernels

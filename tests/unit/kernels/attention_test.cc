@@ -43,7 +43,8 @@ class Cache {
     for (const auto& q : data.q) pages += (Tokens(q) + c.page_size - 1) / c.page_size;
     layer_.page_stride = ops.KvPageBytes(c.type, c.page_size, c.kv_heads, c.dim_k, c.dim_v);
     memory_ = ops.Allocate(layer_.page_stride * pages);
-    std::memset(memory_.data(), 0xff, static_cast<size_t>(memory_.bytes()));  // NaN in every format: what was not written must not count
+    const std::vector<std::byte> nan(static_cast<size_t>(memory_.bytes()), std::byte{0xff});  // in every format: what was not written must not count
+    ops.CopyFromHost(memory_.data(), nan.data(), memory_.bytes());
     layer_.base = memory_.data();
     layer_.page_size = c.page_size;
     layer_.kv_heads = c.kv_heads;
@@ -89,16 +90,18 @@ class Cache {
     batch.sequences = spans;
     batch.groups = {&group, 1};
     batch.page_size = c_.page_size;
-    std::vector<float> o(positions.size() * static_cast<size_t>(c_.heads * c_.dim_v));
+    const Held<float> sinks(ops_, data_.sinks);
     AttentionParams params;
     params.heads = c_.heads;
     params.scale = 0.3f;
     params.softcap = c_.softcap;
-    if (c_.sinks) params.sinks = data_.sinks;
+    if (c_.sinks) params.sinks = sinks.vec();
+    const Held<float> q_held(ops_, q, c_.heads * c_.dim_k), k_held(ops_, k, c_.kv_heads * c_.dim_k), v_held(ops_, v, c_.kv_heads * c_.dim_v);
+    const Held<float> out_held(ops_, std::vector<float>(positions.size() * static_cast<size_t>(c_.heads * c_.dim_v)), c_.heads * c_.dim_v);
     ops_.BeginStep(batch);
-    ops_.StoreKv(layer_, View(k, c_.kv_heads * c_.dim_k), View(v, c_.kv_heads * c_.dim_v));
-    ops_.Attention(layer_, View(q, c_.heads * c_.dim_k), params, View(o, c_.heads * c_.dim_v));
-    ops_.Sync();
+    ops_.StoreKv(layer_, k_held.mat(), v_held.mat());
+    ops_.Attention(layer_, q_held.mat(), params, out_held.mat());
+    const std::vector<float> o = out_held.Get();
     for (size_t i = 0; i < step.size(); ++i) {
       const size_t width = static_cast<size_t>(c_.heads * c_.dim_v);
       std::copy_n(o.begin() + static_cast<int64_t>(spans[i].first_row * width), spans[i].rows * width,
@@ -168,18 +171,21 @@ TEST_CASE("attention over pages agrees with the reference in every KV type and p
 
 TEST_CASE("an attention row has the same bits however the prompt was cut and whatever shares the step") {
   const std::vector<int32_t> lengths = {150, 40};
+  const auto kinds = Twins();
   for (Config c : Configs()) {
     const Data data(c, lengths, 12);
-    for (const std::string_view isa : AvailableIsas()) {
+    for (const auto& twins : kinds) {
       std::vector<float> whole;
-      for (const int threads : {1, 2}) {
-        const auto ops = Cpu(isa, threads);
-        INFO(ops->Describe() << ": " << c.Name());
+      for (const Backend& b : twins) {
+        const auto& ops = b.ops;
+        INFO(b.name << ": " << c.Name());
+        if (b.emulated && c.heads > 8) continue;
         Cache all(*ops, c, data);
         all.Run({{0, 150}});
-        if (threads == 1) whole = all.out[0];
+        if (whole.empty()) whole = all.out[0];
         CHECK(SameBits(all.out[0], whole));
         for (const int32_t chunk : {1, 3, 16, 64}) {
+          if (b.emulated && chunk != 16) continue;
           Cache cut(*ops, c, data);
           for (int32_t t = 0; t < 150; t += chunk) {
             const int32_t n = std::min(chunk, 150 - t);
@@ -233,6 +239,7 @@ TEST_CASE("a long context is shared between threads without changing a bit") {
 
 TEST_CASE("rotations agree with the reference") {
   const auto reference = MakeReferenceOps();
+  const auto backends = FastBackends();
   Random random(21);
   std::vector<float> factors(32);
   for (size_t i = 0; i < factors.size(); ++i) factors[i] = i < 16 ? 1.f + 0.1f * static_cast<float>(i) : 1e30f;
@@ -256,13 +263,16 @@ TEST_CASE("rotations agree with the reference") {
       auto want = x;
       reference->BeginStep(batch);
       reference->Rope(View(want, 192), 3, p);
-      for (const Backend& b : CpuBackends()) {
+      for (const Backend& b : backends) {
         INFO(b.name << ", kind " << static_cast<int>(kind) << ", variant " << variant);
+        const Held<float> factors_held(*b.ops, factors);
+        RopeParams there = p;
+        if (variant == 1) there.freq_factors = factors_held.vec();
         for (int again = 0; again < 2; ++again) {  // the second time from the step's table
-          auto got = x;
+          const Held<float> got(*b.ops, x, 192);
           if (again == 0) b.ops->BeginStep(batch);
-          b.ops->Rope(View(got, 192), 3, p);
-          CHECK(Nmse(got, want) < 1e-12);
+          b.ops->Rope(got.mat(), 3, there);
+          CHECK(Nmse(got.Get(), want) < 1e-12);
         }
       }
     }
@@ -272,13 +282,11 @@ TEST_CASE("rotations agree with the reference") {
 TEST_CASE("a copied page reads like the original") {
   for (const Backend& b : Backends()) {
     const int64_t bytes = b.ops->KvPageBytes(KvDType::kQ8_0, 16, 2, 64, 64);
-    Buffer from = b.ops->Allocate(bytes), to = b.ops->Allocate(bytes);
-    std::vector<std::byte> seen(static_cast<size_t>(bytes));
-    for (int64_t i = 0; i < bytes; ++i) from.data()[i] = static_cast<std::byte>(i * 7);
+    std::vector<std::byte> page(static_cast<size_t>(bytes));
+    for (int64_t i = 0; i < bytes; ++i) page[static_cast<size_t>(i)] = static_cast<std::byte>(i * 7);
+    const Held<std::byte> from(*b.ops, page), to(*b.ops, std::vector<std::byte>(page.size()));
     b.ops->CopyPage(to.data(), from.data(), bytes);
-    b.ops->CopyToHost(seen.data(), to.data(), bytes);
-    b.ops->Sync();
-    CHECK(std::memcmp(seen.data(), from.data(), static_cast<size_t>(bytes)) == 0);
+    CHECK(to.Get() == page);
   }
 }
 

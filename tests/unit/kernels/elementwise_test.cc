@@ -10,20 +10,23 @@ namespace {
 // Runs one operation on x (and y) by every backend and compares with the reference; also row by row against the whole, to the bit.
 void Compare(const char* name, double tolerance, const std::function<void(Ops&, Mat x, ConstMat y, Vec columns)>& run) {
   const auto reference = MakeReferenceOps();
+  static const auto backends = FastBackends();
   for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {5, 64}, {2, 576}, {70, 300}, {1, 40000}}) {
     Random random(static_cast<uint32_t>(cols));
     const auto x = random.Normals(rows * cols, 2.f), y = random.Normals(rows * cols), columns = random.Normals(cols);
     auto want = x;
     run(*reference, View(want, cols), View(y, cols), columns);
-    for (const Backend& b : CpuBackends()) {
+    for (const Backend& b : backends) {
       INFO(name << ", " << b.name << ", [" << rows << "][" << cols << "]");
-      auto got = x;
-      run(*b.ops, View(got, cols), View(y, cols), columns);
-      b.ops->Sync();
+      Held<float> held(*b.ops, x, cols);
+      const Held<float> other(*b.ops, y, cols), factors(*b.ops, columns);
+      run(*b.ops, held.mat(), other.mat(), factors.vec());
+      const auto got = held.Get();
       CHECK(Nmse(got, want) < tolerance);
-      std::vector<float> alone = x;
-      for (int64_t t = 0; t < rows; ++t) run(*b.ops, View(alone, cols).Rows(t, 1), View(y, cols).Rows(t, 1), columns);
-      CHECK(SameBits(alone, got));
+      held.Put(x);
+      for (int64_t t = 0; t < rows; ++t) run(*b.ops, held.mat().Rows(t, 1), other.mat().Rows(t, 1), factors.vec());
+      CHECK(SameBits(held.Get(), got));
+      CHECK(b.ops->Health().ok());
     }
   }
 }
@@ -48,21 +51,24 @@ TEST_CASE("activations keep their limits for large inputs") {
   for (const Backend& b : Backends()) {
     INFO(b.name);
     std::vector<float> x = {-1e30f, -1000.f, -90.f, 0.f, 90.f, 1000.f, 1e4f};
-    auto y = x;
-    b.ops->ActivateInPlace(View(y, 7), Activation::kSilu);
+    const auto run = [&](const std::vector<float>& in, auto&& op) {
+      const Held<float> held(*b.ops, in, static_cast<int64_t>(in.size()));
+      op(held.mat());
+      return held.Get();
+    };
+    auto y = run(x, [&](Mat m) { b.ops->ActivateInPlace(m, Activation::kSilu); });
     for (size_t i = 0; i < 3; ++i) CHECK(std::fabs(y[i]) < 1e-5f);
     for (size_t i = 3; i < 7; ++i) CHECK(y[i] == Approx(x[i]));
-    y = x;
-    b.ops->ActivateInPlace(View(y, 7), Activation::kGeluTanh);
+    y = run(x, [&](Mat m) { b.ops->ActivateInPlace(m, Activation::kGeluTanh); });
     for (size_t i = 1; i < 3; ++i) CHECK(std::fabs(y[i]) < 1e-5f);
     for (size_t i = 3; i < 7; ++i) CHECK(y[i] == Approx(x[i]));
-    y = x;
-    b.ops->Softcap(View(y, 7), 30.f);
+    y = run(x, [&](Mat m) { b.ops->Softcap(m, 30.f); });
     for (size_t i = 0; i < 7; ++i) CHECK(y[i] == Approx(30.0 * std::tanh(static_cast<double>(x[i]) / 30.0)).margin(1e-5));
-    std::vector<float> bad = {1.f, NAN, 2.f};
-    b.ops->ActivateInPlace(View(bad, 3), Activation::kSilu);
-    CHECK(std::isnan(bad[1]));
-    CHECK(std::isfinite(bad[0]));
+    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+      const auto bad = run({1.f, NAN, 2.f}, [&](Mat m) { b.ops->ActivateInPlace(m, activation); });
+      CHECK(std::isnan(bad[1]));
+      CHECK(std::isfinite(bad[0]));
+    }
   }
 }
 
@@ -70,13 +76,15 @@ TEST_CASE("views of part of the columns leave the rest alone, and rows are gathe
   for (const Backend& b : Backends()) {
     INFO(b.name);
     std::vector<float> x(6 * 20, 1.f);
-    b.ops->Scale(View(x, 20).Columns(3, 11), 2.f);
-    for (size_t i = 0; i < x.size(); ++i) CHECK(x[i] == (i % 20 >= 3 && i % 20 < 14 ? 2.f : 1.f));
+    const Held<float> held(*b.ops, x, 20);
+    b.ops->Scale(held.mat().Columns(3, 11), 2.f);
+    const auto scaled = held.Get();
+    for (size_t i = 0; i < x.size(); ++i) CHECK(scaled[i] == (i % 20 >= 3 && i % 20 < 14 ? 2.f : 1.f));
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
-    std::vector<float> out(3 * 20);
+    const Held<float> from(*b.ops, x, 20), to(*b.ops, std::vector<float>(3 * 20), 20);
     const std::vector<int32_t> rows = {5, 0, 2};
-    b.ops->GatherRows(View(x, 20), rows, View(out, 20));
-    b.ops->Sync();
+    b.ops->GatherRows(from.mat(), rows, to.mat());
+    const auto out = to.Get();
     for (size_t i = 0; i < out.size(); ++i) CHECK(out[i] == static_cast<float>(rows[i / 20] * 20) + static_cast<float>(i % 20));
   }
 }

@@ -47,16 +47,17 @@ std::vector<float> Run(Ops& ops, const Config& c, const Data& data, const std::v
   }
   p.down = w.emplace_back(ops, c.down, c.d, c.f, data.down, WeightUse::kMatMul, Data::kExperts).weight;
   p.activation = c.activation;
+  const Held<float> gate_bias(ops, data.gate_bias), up_bias(ops, data.up_bias), down_bias(ops, data.down_bias), down_scale(ops, data.down_scale);
   if (c.biases) {
-    p.gate_bias = data.gate_bias;
-    p.up_bias = data.up_bias;
-    p.down_bias = data.down_bias;
-    p.down_scale = data.down_scale;
+    p.gate_bias = gate_bias.vec();
+    p.up_bias = up_bias.vec();
+    p.down_bias = down_bias.vec();
+    p.down_scale = down_scale.vec();
   }
-  std::vector<float> out(x.size());
-  ops.MoeFfn(View(x, c.d), Routing{ids.data(), weights.data(), k}, p, View(out, c.d));
-  ops.Sync();
-  return out;
+  const Held<float> held(ops, x, c.d), out(ops, std::vector<float>(x.size()), c.d), weights_held(ops, weights);
+  const Held<int32_t> ids_held(ops, ids);
+  ops.MoeFfn(held.mat(), Routing{ids_held.data(), weights_held.data(), k}, p, out.mat());
+  return out.Get();
 }
 
 const std::vector<Config>& Configs() {
@@ -108,18 +109,19 @@ TEST_CASE("mixture of experts agrees with the reference") {
 
 TEST_CASE("a token's experts give the same bits alone and in any batch") {
   const int64_t rows = 19;
+  const auto kinds = Twins();
   for (const Config& c : Configs()) {
     const Data data(c);
     Random random(8);
     const Chosen chosen(rows, 2, random);
     const auto x = random.Normals(rows * c.d);
-    for (const std::string_view isa : AvailableIsas()) {
+    for (const auto& twins : kinds) {
       std::vector<float> whole;
-      for (const int threads : {1, 2}) {
-        const auto ops = Cpu(isa, threads);
-        INFO(ops->Describe() << ", " << InfoOf(c.gate).name);
+      for (const Backend& b : twins) {
+        const auto& ops = b.ops;
+        INFO(b.name << ", " << InfoOf(c.gate).name);
         const auto all = Run(*ops, c, data, x, chosen.ids, chosen.weights, 2);
-        if (threads == 1) whole = all;
+        if (whole.empty()) whole = all;
         CHECK(SameBits(all, whole));
         for (const int64_t step : {1, 4, 7}) {
           std::vector<float> pieces;
@@ -146,19 +148,21 @@ TEST_CASE("routing picks the highest logits, the lowest id where they tie") {
     logits[static_cast<size_t>(2 * experts + e)] = -static_cast<float>(e % 5);
   }
   const auto reference = MakeReferenceOps();
+  const auto backends = FastBackends();
   for (const RouterNorm norm : {RouterNorm::kSoftmaxTopK, RouterNorm::kSoftmaxAll}) {
     for (const int32_t k : {1, 4, 32}) {
-      std::vector<int32_t> want_ids(static_cast<size_t>(rows * k)), ids(want_ids.size());
-      std::vector<float> want_weights(want_ids.size()), weights(want_ids.size());
+      std::vector<int32_t> want_ids(static_cast<size_t>(rows * k));
+      std::vector<float> want_weights(want_ids.size());
       reference->Route(View(logits, experts), norm, {want_ids.data(), want_weights.data(), k});
       for (int32_t j = 0; j < k; ++j) CHECK(want_ids[static_cast<size_t>(j)] == j);
       for (int32_t j = 0; j < std::min(k, 10); ++j) CHECK(want_ids[static_cast<size_t>(k + j)] == 3 * j + 1);
-      for (const Backend& b : CpuBackends()) {
+      for (const Backend& b : backends) {
         INFO(b.name << ", k " << k);
-        b.ops->Route(View(logits, experts), norm, {ids.data(), weights.data(), k});
-        b.ops->Sync();
-        CHECK(ids == want_ids);
-        CHECK(Nmse(weights, want_weights) < 1e-12);
+        const Held<float> held(*b.ops, logits, experts), weights(*b.ops, std::vector<float>(want_weights.size()));
+        const Held<int32_t> ids(*b.ops, std::vector<int32_t>(want_ids.size()));
+        b.ops->Route(held.mat(), norm, {ids.data(), weights.data(), k});
+        CHECK(ids.Get() == want_ids);
+        CHECK(Nmse(weights.Get(), want_weights) < 1e-12);
       }
     }
   }

@@ -2,6 +2,7 @@
 // What the kernel tests share: the backends under one name each, random data, and matrices that live in a backend's memory.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -13,6 +14,8 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/ops.h"
 #include "kernels/quant_blocks.h"
+#include "tests/support/simt/emulated_ops.h"
+#include "tests/support/simt/engine.h"
 
 namespace holdfast::kernels::test {
 
@@ -20,6 +23,7 @@ struct Backend {
   std::string name;
   std::unique_ptr<Ops> ops;
   bool int8_activations;   // for weights in blocks
+  bool emulated = false;   // slow: some shapes are left to the others
 };
 
 inline std::unique_ptr<Ops> Cpu(std::string_view isa, int threads) {
@@ -38,10 +42,51 @@ inline std::vector<Backend> CpuBackends() {
   return all;
 }
 
-// The reference first, then the CPU's.
-inline std::vector<Backend> Backends() {
+// The seed of the SIMT machine: the environment's, so that a fresh one can run beside the fixed one.
+inline uint64_t SimtSeed() {
+  const char* given = std::getenv("HOLDFAST_SIMT_SEED");
+  return given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
+}
+
+// The CUDA backend on the SIMT machine, and on a GPU where there is one.
+inline std::vector<Backend> CudaBackends() {
+  std::vector<Backend> all;
+  simt::Configure({SimtSeed()});
+  auto emulated = cuda_emulated::MakeOps({});
+  if (!emulated.ok()) std::abort();
+  all.push_back({"cuda emulated, seed " + std::to_string(SimtSeed()), *std::move(emulated), true, true});
+  if (auto real = MakeCudaOps({}); real.ok()) {
+    const std::string name = (*real)->Describe();
+    all.push_back({name, *std::move(real), true});
+  }
+  return all;
+}
+
+// All but the reference.
+inline std::vector<Backend> FastBackends() {
   std::vector<Backend> all = CpuBackends();
+  for (Backend& b : CudaBackends()) all.push_back(std::move(b));
+  return all;
+}
+
+// The reference first, then the others.
+inline std::vector<Backend> Backends() {
+  std::vector<Backend> all = FastBackends();
   all.insert(all.begin(), Backend{"reference", MakeReferenceOps(), false});
+  return all;
+}
+
+// What one backend of each kind needs for a test of rows that must not depend on each other: CPUs with one and two threads, CUDA as it is.
+inline std::vector<std::vector<Backend>> Twins() {
+  std::vector<std::vector<Backend>> all;
+  for (const std::string_view isa : AvailableIsas()) {
+    all.emplace_back();
+    for (const int threads : {1, 2}) all.back().push_back({"cpu " + std::string(isa) + " " + std::to_string(threads), Cpu(isa, threads), true});
+  }
+  for (Backend& b : CudaBackends()) {
+    all.emplace_back();
+    all.back().push_back(std::move(b));
+  }
   return all;
 }
 
@@ -103,6 +148,34 @@ inline std::vector<std::byte> FileRows(DType type, int64_t rows, int64_t in, Ran
   return bytes;
 }
 
+// Values in a backend's memory, copied there and back through the backend.
+template <class T>
+class Held {
+ public:
+  Held(Ops& ops, const std::vector<T>& values, int64_t cols = 1)
+      : ops_(&ops), count_(values.size()), cols_(cols), buffer_(ops.Allocate(static_cast<int64_t>(values.size() * sizeof(T)))) {
+    Put(values);
+  }
+  void Put(const std::vector<T>& values) {
+    ops_->CopyFromHost(buffer_.data(), reinterpret_cast<const std::byte*>(values.data()), static_cast<int64_t>(values.size() * sizeof(T)));
+  }
+  std::vector<T> Get() const {
+    std::vector<T> values(count_);
+    ops_->CopyToHost(reinterpret_cast<std::byte*>(values.data()), buffer_.data(), static_cast<int64_t>(count_ * sizeof(T)));
+    ops_->Sync();
+    return values;
+  }
+  T* data() const { return buffer_.template as<T>(); }
+  Matrix<T> mat() const { return {data(), static_cast<int64_t>(count_) / cols_, cols_}; }
+  Vec vec() const { return {data(), count_}; }
+
+ private:
+  Ops* ops_;
+  size_t count_;
+  int64_t cols_;
+  Buffer buffer_;
+};
+
 // A weight packed by a backend.
 class PackedWeight {
  public:
@@ -112,7 +185,9 @@ class PackedWeight {
     const int64_t stride = (layout.bytes + 63) / 64 * 64;
     buffer_ = ops.Allocate(stride * experts);
     const int64_t file_bytes = out * RowBytes(type, in);
-    for (int64_t e = 0; e < experts; ++e) ops.Pack(type, out, in, layout, file.data() + e * file_bytes, buffer_.data() + e * stride);
+    std::vector<std::byte> packed(static_cast<size_t>(stride * experts));  // as the arena: on the host first
+    for (int64_t e = 0; e < experts; ++e) ops.Pack(type, out, in, layout, file.data() + e * file_bytes, packed.data() + e * stride);
+    ops.CopyFromHost(buffer_.data(), packed.data(), stride * experts);
     weight = Weight{buffer_.data(), type, layout.layout, out, in, experts, stride};
   }
   Weight weight;

@@ -200,8 +200,10 @@ inline float __int_as_float(int i) { return BitsAs<float>(i); }
 inline float __uint_as_float(unsigned i) { return BitsAs<float>(i); }
 inline long long __double_as_longlong(double f) { return BitsAs<long long>(f); }
 inline double __longlong_as_double(long long i) { return BitsAs<double>(i); }
-inline int __float2int_rn(float f) { return static_cast<int>(std::nearbyint(f)); }
-inline int __double2int_rn(double f) { return static_cast<int>(std::nearbyint(f)); }
+inline int __double2int_rn(double f) {  // saturates; NaN is 0
+  return f != f ? 0 : f >= 2147483647.0 ? 2147483647 : f <= -2147483648.0 ? -2147483647 - 1 : static_cast<int>(std::nearbyint(f));
+}
+inline int __float2int_rn(float f) { return f != f ? 0 : __double2int_rn(std::nearbyint(f)); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }

@@ -1,0 +1,14 @@
+#pragma once
+// Writes a step's keys and values into the pages of their positions.
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/batch.h"
+#include "kernels/cuda/kv_layout.h"
+#include "kernels/ops.h"
+
+namespace holdfast::kernels::HF_CUDA_NAMESPACE {
+
+void StoreKv(cudaStream_t stream, const KvLayer& layer, const KvPageLayout& page, const DeviceBatch& batch, const DeviceTables& tables, ConstMat k,
+             ConstMat v);
+
+}  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

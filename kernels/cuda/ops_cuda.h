@@ -1,0 +1,95 @@
+#pragma once
+// The CUDA backend: one device, one stream, every call enqueued on it. This class checks shapes and keeps what a step needs on the device;
+// the arithmetic is in the .cu files, one header each.
+//
+// Numerics are the CPU backend's: F32, F16 and BF16 weights are multiplied in f32, every other type takes the activations as int8 with one
+// scale per 32 values. Sums have another, equally fixed order, so last bits differ from the CPU's.
+//
+// Errors: nothing throws. The first error of the runtime stays in `errors_`; calls after it do as little harm as they can, and Health() tells.
+#include <cuda_runtime.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/batch.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/make_ops.h"
+#include "kernels/cuda/staging.h"
+#include "kernels/ops.h"
+
+namespace holdfast::kernels::HF_CUDA_NAMESPACE {
+
+class CudaOps final : public Ops {
+ public:
+  static absl::StatusOr<std::unique_ptr<Ops>> Make(const CudaOptions& options);
+  ~CudaOps() override;
+
+  std::string Describe() const override { return description_; }
+  Buffer Allocate(int64_t bytes) override;
+  void Sync() override;
+  void CopyToHost(std::byte* dst, const std::byte* src, int64_t bytes) override;
+  void CopyFromHost(std::byte* dst, const std::byte* src, int64_t bytes) override;
+  bool HostMemory() const override { return false; }
+  absl::Status Health() const override;
+  WeightLayout LayoutOf(DType type, int64_t out, int64_t in, WeightUse use) const override;
+  void Pack(DType type, int64_t out, int64_t in, const WeightLayout& layout, const std::byte* src, std::byte* dst) const override;
+  void BeginStep(const Batch& batch) override;
+  void Embed(const Weight& table, float scale, Mat out) override;
+  void RmsNorm(ConstMat x, Vec weight, float eps, Mat out) override;
+  void AddRmsNorm(Mat x, ConstMat y, Vec weight, float eps) override;
+  void MatMul(ConstMat x, std::span<const Product> products) override;
+  void GatedMatMul(ConstMat x, const Weight& gate, const Weight& up, Activation activation, Mat out) override;
+  void Gated(ConstMat gate, ConstMat up, Activation activation, Mat out) override;
+  void Rope(Mat x, int32_t heads, const RopeParams& params) override;
+  void StoreKv(const KvLayer& layer, ConstMat k, ConstMat v) override;
+  void Attention(const KvLayer& layer, ConstMat q, const AttentionParams& params, Mat out) override;
+  void Route(ConstMat logits, RouterNorm norm, Routing out) override;
+  void MoeFfn(ConstMat x, const Routing& routing, const MoeParams& params, Mat out) override;
+  void Add(Mat x, ConstMat y) override;
+  void Scale(Mat x, float factor) override;
+  void ScaleColumns(Mat x, Vec factors) override;
+  void Multiply(Mat x, ConstMat y) override;
+  void ActivateInPlace(Mat x, Activation activation) override;
+  void Softcap(Mat x, float cap) override;
+  void GatherRows(ConstMat x, std::span<const int32_t> rows, Mat out) override;
+  int64_t KvPageBytes(KvDType type, int32_t page_size, int32_t kv_heads, int32_t head_dim_k, int32_t head_dim_v) const override;
+  void CopyPage(std::byte* dst, const std::byte* src, int64_t bytes) override;
+
+ private:
+  // Cosines and sines of the step's rows, made once per step and kind of rotation.
+  struct RopeCache {
+    explicit RopeCache(Errors* errors) : table(errors) {}
+    RopeParams params;
+    DeviceScratch table;
+    bool current = false;
+  };
+
+  CudaOps(int device, cudaStream_t stream, std::string description);
+  bool ok() const { return errors_.ok(); }
+  // Panics when a weight was not packed by this backend, or has another width than x.
+  static void CheckWeight(const Weight& w, int64_t in);
+  const float* RopeTableFor(const RopeParams& params);
+
+  struct StreamOwner {               // the last to go: what was used on it is freed before
+    cudaStream_t stream;
+    ~StreamOwner() { cudaStreamDestroy(stream); }
+  };
+
+  int device_;
+  cudaStream_t stream_;
+  StreamOwner stream_owner_{stream_};
+  std::string description_;
+  Errors errors_;
+  Uploads step_uploads_, uploads_;     // of the step's batch; of what one kernel reads
+  Downloads downloads_;
+  DeviceScratch int8_x_{&errors_};     // the activations of a product, quantised (matmul.h)
+  DeviceScratch wide_{&errors_};       // intermediate rows of GatedMatMul and MoeFfn
+  DeviceScratch attention_{&errors_};  // partial results of attention
+
+  Batch batch_;                        // as given: host memory
+  DeviceBatch on_device_;
+  std::vector<DeviceTables> tables_;   // [group]
+  std::vector<std::unique_ptr<RopeCache>> rope_;
+};
+
+}  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

@@ -1,0 +1,106 @@
+#include "kernels/cuda/staging.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace holdfast::kernels::HF_CUDA_NAMESPACE {
+namespace {
+int64_t AlignUp(int64_t v, int64_t a) { return (v + a - 1) / a * a; }
+}  // namespace
+
+bool Errors::Check(cudaError_t e, const char* doing) {
+  if (e == cudaSuccess) return true;
+  if (first_ == cudaSuccess) {
+    first_ = e;
+    doing_ = doing;
+  }
+  cudaGetLastError();  // what is not sticky is told once
+  return false;
+}
+
+void* DeviceScratch::Get(int64_t bytes) {
+  if (bytes <= bytes_) return data_;
+  cudaFree(data_);
+  data_ = nullptr;
+  bytes_ = 0;
+  const int64_t size = AlignUp(bytes + bytes / 4, 256);
+  if (!errors_->Check(cudaMalloc(&data_, static_cast<size_t>(size)), "allocating scratch memory")) return data_ = nullptr;
+  bytes_ = size;
+  return data_;
+}
+
+Uploads::~Uploads() {
+  for (Half& h : halves_) Free(&h);
+}
+
+void Uploads::Free(Half* h) {
+  if (h->done != nullptr) cudaEventSynchronize(h->done), cudaEventDestroy(h->done);
+  cudaFreeHost(h->host);
+  cudaFree(h->device);
+  *h = Half();
+}
+
+void Uploads::NextHalf() {
+  Half& old = halves_[active_];
+  if (old.sent) errors_->Check(cudaEventRecord(old.done, stream_), "marking an upload");
+  active_ = 1 - active_;
+  Half& h = halves_[active_];
+  if (h.sent) errors_->Check(cudaEventSynchronize(h.done), "waiting for an upload");
+  h.sent = false;
+  h.used = 0;
+}
+
+Uploads::Piece Uploads::Take(int64_t bytes) {
+  const int64_t size = AlignUp(std::max<int64_t>(bytes, 1), 256);
+  if (halves_[active_].used + size > halves_[active_].bytes) {
+    if (halves_[active_].used > 0) NextHalf();
+    Half& h = halves_[active_];
+    if (size > h.bytes) {
+      wanted_ = std::max(wanted_, AlignUp(size + size / 2, 4096));
+      Free(&h);
+      void *host = nullptr, *device = nullptr;
+      if (!errors_->Check(cudaMallocHost(&host, static_cast<size_t>(wanted_)), "allocating pinned memory")) return {};
+      if (!errors_->Check(cudaMalloc(&device, static_cast<size_t>(wanted_)), "allocating memory for uploads")) {
+        cudaFreeHost(host);
+        return {};
+      }
+      h.host = static_cast<std::byte*>(host);
+      h.device = static_cast<std::byte*>(device);
+      h.bytes = wanted_;
+      errors_->Check(cudaEventCreateWithFlags(&h.done, cudaEventDisableTiming), "making an event");
+    }
+  }
+  Half& h = halves_[active_];
+  const Piece piece{h.host + h.used, h.device + h.used, bytes};
+  h.used += size;
+  return piece;
+}
+
+void Uploads::Send(const Piece& piece) {
+  if (piece.host == nullptr || piece.bytes == 0) return;
+  halves_[active_].sent = true;
+  errors_->Check(cudaMemcpyAsync(piece.device, piece.host, static_cast<size_t>(piece.bytes), cudaMemcpyHostToDevice, stream_), "uploading");
+}
+
+void Downloads::Start(std::byte* dst, const std::byte* src, int64_t bytes) {
+  if (bytes == 0) return;
+  if (pinned_ == nullptr) {
+    void* p = nullptr;
+    if (errors_->Check(cudaMallocHost(&p, kBytes), "allocating pinned memory")) pinned_ = static_cast<std::byte*>(p);
+  }
+  if (pinned_ == nullptr || used_ + bytes > kBytes) {
+    errors_->Check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_), "downloading");
+    return;
+  }
+  errors_->Check(cudaMemcpyAsync(pinned_ + used_, src, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_), "downloading");
+  pending_.push_back({dst, used_, bytes});
+  used_ += AlignUp(bytes, 64);
+}
+
+void Downloads::Deliver() {
+  for (const Pending& p : pending_) std::memcpy(p.dst, pinned_ + p.at, static_cast<size_t>(p.bytes));
+  pending_.clear();
+  used_ = 0;
+}
+
+}  // namespace holdfast::kernels::HF_CUDA_NAMESPACE
