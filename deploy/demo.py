@@ -112,12 +112,13 @@ class Demo:
         self.args, self.server = args, Server(args.base)
         self.tools = [t for t in json.load(open(TOOLS_FILE, encoding="utf-8")) if t["offered"]]
         self.lock = threading.Lock()
-        self.lanes = [{"turn": 0, "state": "starts", "last": ""} for _ in range(args.conversations)]
-        self.requests = self.calls = self.failed = self.tokens = self.prompt = self.cached = 0
+        self.lanes = [{"round": 0, "turn": 0, "state": "starts", "last": ""} for _ in range(args.conversations)]
+        self.requests = self.calls = self.failed = self.tokens = self.prompt = self.cached = self.turns = self.conversations = 0
         self.failures, self.log = [], []       # log: (messages, choice, essence, was under way at a kill)
         self.under_way = {}                    # lane -> Answer
         self.struck = set()                    # answers that were under way at a kill
         self.kills, self.recoveries = 0, []
+        self.engine, self.restarts = "", None  # what it does; how often it was lost before
         self.news = []                         # what happened, a line each
         self.began = time.monotonic()
         self.done = threading.Event()
@@ -194,7 +195,7 @@ class Demo:
                 if answer.finish != "tool_calls":
                     message["content"] = answer.text or "..."
                     messages.append(message)
-                    view.update(last=answer.text.replace("\n", " ")[:60])
+                    view.update(last=answer.text.replace("\n", " "))
                     break
                 calls = [c for _, c in sorted(answer.calls.items())]
                 message["tool_calls"] = [{"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}} for c in calls]
@@ -202,19 +203,24 @@ class Demo:
                 for c in calls:
                     result = json.dumps(self.result_of(c, json.loads(c["arguments"])), separators=(",", ":"))
                     messages.append({"role": "tool", "tool_call_id": c["id"], "content": result})
-                    view.update(state="calls", last=("%s(%s) -> %s" % (c["name"], c["arguments"], result))[:76])
+                    view.update(state="calls", last="%s(%s) -> %s" % (c["name"], c["arguments"], result))
+            with self.lock:
+                self.turns += 1
 
     def lane_main(self, lane):
         r = random.Random(self.args.seed * 1009 + lane)
         view = self.lanes[lane]
         try:
-            for _ in range(self.args.rounds):
+            for n in range(self.args.rounds):
+                view.update(round=n + 1)
                 self.converse(lane, r)
+                with self.lock:
+                    self.conversations += 1
             view.update(state="done")
         except Exception as e:  # a lane's end is a finding of the demo, not of Python
             with self.lock:
                 self.failed += 1
-                self.failures.append("conversation %d: %s: %s" % (lane, type(e).__name__, e))
+                self.failures.append("conversation %d: %s: %s" % (lane + 1, type(e).__name__, e))
             view.update(state="FAILED")
 
     # ---- the kill ---------------------------------------------------------------------------------------------------
@@ -244,7 +250,7 @@ class Demo:
             due = (n + 1) * self.args.conversations * self.args.turns * self.args.rounds / (self.args.kills + 1)
             while not self.done.is_set():
                 with self.lock:
-                    ripe = self.requests >= due and sum(1 for a in self.under_way.values() if a.pieces >= 2) >= 1
+                    ripe = self.turns >= due and sum(1 for a in self.under_way.values() if a.pieces >= 2) >= 1
                     if ripe:
                         pids = self.worker_pids()
                         for pid in pids:
@@ -282,32 +288,47 @@ class Demo:
         except (OSError, ValueError):
             return []
 
+    def look_at_engine(self):
+        """What it does, and how often it was lost: others may kill it, too."""
+        try:
+            _, body = self.server.call("GET", "/health")
+            self.engine = "generation %s, %s" % (body.get("generation", "?"), body.get("state", "?"))
+            return int(body.get("restarts", 0))
+        except (OSError, ValueError, AttributeError, http.client.HTTPException):
+            self.engine = "does not answer"
+            return None
+
     def screen_main(self):
         drawn, last = 0, (self.began, 0)
         while True:
             ended = self.done.wait(0.5 if sys.stdout.isatty() else 3)
             now = time.monotonic()
             pools = self.pools()
+            self.look_at_engine()
             with self.lock:
-                lines = ["", "%5.1f s   %d requests   %d calls   %d tokens   %.0f tokens/s   %d kills   %d failed" % (
-                    now - self.began, self.requests, self.calls, self.tokens, (self.tokens - last[1]) / max(0.1, now - last[0]), self.kills, self.failed)]
+                lines = ["", "%5.1f s   %d of %d conversations   %d requests   %d calls   %d failed" % (
+                    now - self.began, self.conversations, self.args.conversations * self.args.rounds, self.requests, self.calls, self.failed),
+                    "          %d tokens, %.0f a second   %d kills   engine: %s" % (
+                        self.tokens, (self.tokens - last[1]) / max(0.1, now - last[0]), self.kills, self.engine)]
                 last = (now, self.tokens)
                 for i, lane in enumerate(self.lanes):
                     streaming = self.under_way.get(i)
                     state = "streams" if streaming and streaming.pieces else lane["state"]
-                    lines.append("  conversation %d  turn %d/%d  %-8s %s" % (i + 1, lane["turn"], self.args.turns, state, lane["last"]))
+                    lines.append("  %d  conversation %d/%d turn %d/%d  %-8s %s" % (
+                        i + 1, lane["round"], self.args.rounds, lane["turn"], self.args.turns, state, lane["last"]))
                 for p in pools:
                     wide = [int(40 * p[k] / max(1, p["capacity"]) + (p[k] > 0)) for k in ("held", "evictable", "quarantined")]
                     bar = ("#" * wide[0] + "=" * wide[1] + "!" * wide[2])[:40].ljust(40, ".")
                     lines.append("  %-12s [%s] %d held, %d cached, %d free of %d pages" % (p["name"], bar, p["held"], p["evictable"], p["free"], p["capacity"]))
                 news = list(self.news)
             if sys.stdout.isatty():
+                lines += ["  pages: # held by what runs, = cached for reuse, ! quarantined, . free"] if pools else []
                 lines += ["  " + n for n in news]
                 width = os.get_terminal_size().columns - 1
                 sys.stdout.write(("\x1b[%dA" % drawn if drawn else "") + "".join("\x1b[2K" + line[:width] + "\n" for line in lines))
                 drawn = len(lines)
             else:
-                print(lines[1].strip(), flush=True)
+                print(lines[1].strip() + "   " + lines[2].strip(), flush=True)
             sys.stdout.flush()
             if ended:
                 return
@@ -325,25 +346,35 @@ class Demo:
         return "You are a helpful assistant. " + " ".join(r.choice(RULES) for _ in range(words))
 
     def wait_healthy(self):
-        for _ in range(600):
+        """False when it does not become ready within half a minute, or is not even there for 6 s: `serve` replaces a frontend sooner."""
+        now = time.monotonic()
+        end, heard = now + 30, now
+        while time.monotonic() < min(end, heard + 6):
             try:
                 if self.server.call("GET", "/health")[0] == 200:
-                    return
-            except (OSError, ValueError):
+                    return True
+                heard = time.monotonic()
+            except (OSError, ValueError, http.client.HTTPException):
                 pass
             time.sleep(0.05)
+        return False
 
     def verify(self):
-        """The answers that a kill struck, and each conversation's first, once more and alone."""
+        """The answers that a kill struck, and each conversation's first, once more and alone. How many were asked for, how many differ."""
+        chosen = [entry for entry in self.log if entry[3] or entry[4]]
+        print("\nasking again, one at a time, for %d of the answers, to compare" % len(chosen), flush=True)
         differ = checked = 0
-        for messages, choice, seen, struck, first in self.log:
-            if not struck and not first:
-                continue
+        for messages, choice, seen, struck, _ in chosen:
+            try:
+                alone = self.ask(messages, choice).essence()
+            except Exception as e:  # a finding of the demo, too
+                self.failures.append("asked again, %d of %d: %s: %s" % (checked + 1, len(chosen), type(e).__name__, e))
+                return checked, differ, False
             checked += 1
-            if self.ask(messages, choice).essence() != seen:
+            if alone != seen:
                 differ += 1
                 self.failures.append("an answer %sis not what it is alone: %r" % ("under way at a kill " if struck else "", seen[0][:80]))
-        return checked, differ
+        return checked, differ, True
 
     def idle_pools(self):
         """The pools once nothing runs: retiring pages are free after the last step."""
@@ -358,10 +389,12 @@ class Demo:
         self.system = self.make_system()
         print("system prompt of %d tokens, %d conversations at once, %d one after another, %d turns each, %d tools" % (
             self.server.tokens_of(self.system), self.args.conversations, self.args.rounds, self.args.turns, len(self.tools)), flush=True)
+        self.restarts = self.look_at_engine()
         self.began = time.monotonic()
-        screen = threading.Thread(target=self.screen_main)
-        killer = threading.Thread(target=self.killer_main)
-        lanes = [threading.Thread(target=self.lane_main, args=(i,)) for i in range(self.args.conversations)]
+        # Daemons: Ctrl-C does not wait for them.
+        screen = threading.Thread(target=self.screen_main, daemon=True)
+        killer = threading.Thread(target=self.killer_main, daemon=True)
+        lanes = [threading.Thread(target=self.lane_main, args=(i,), daemon=True) for i in range(self.args.conversations)]
         for t in lanes + [screen, killer]:
             t.start()
         for t in lanes:
@@ -370,23 +403,32 @@ class Demo:
         self.done.set()
         killer.join()
         screen.join()
-        self.wait_healthy()
-        checked, differ = self.verify()
-        pools = self.idle_pools()
+        if self.wait_healthy():
+            checked, differ, compared = self.verify()
+            pools = self.idle_pools()
+        else:
+            self.failures.append("the server at %s is not ready; what it did not say is not accounted for" % self.args.base)
+            checked, differ, compared, pools = 0, 0, False, []
+        now = self.look_at_engine()
+        others = max(0, now - self.restarts - self.kills) if now is not None and self.restarts is not None else 0
         unaccounted = sum(abs(p["capacity"] - p["free"] - p["held"] - p["evictable"] - p["retiring"] - p["quarantined"]) for p in pools)
         stuck = sum(p["held"] for p in pools)
         hit_rate = self.cached / max(1, self.prompt)
         audit = {"requests": self.requests, "failed": self.failed, "tool_calls": self.calls, "kills": self.kills, "kills_survived": len(self.recoveries) if not self.failed else 0,
+                 "other_losses": others,
                  "answers_compared_with_a_run_alone": checked, "answers_that_differ": differ, "pages_unaccounted": unaccounted, "pages_held_when_idle": stuck,
                  "pages_quarantined": sum(p["quarantined"] for p in pools), "prefix_hit_rate": round(hit_rate, 3), "tokens": self.tokens, "seconds": round(wall, 1),
                  "seconds_from_kill_to_next_token": [round(s, 2) for s in self.recoveries]}
         checks = [("requests without failure", "%d of %d" % (self.requests, self.requests + self.failed), self.failed == 0 and self.requests > 0),
                   ("tool calls, each a valid one", str(self.calls), self.calls > 0),
-                  ("kills survived", "%d of %d%s" % (len(self.recoveries), self.args.kills, "".join(", %.2f s to the next token" % s for s in self.recoveries)),
+                  ("kills survived", "%d of %d%s%s" % (len(self.recoveries), self.args.kills, "".join(", %.2f s to the next token" % s for s in self.recoveries),
+                                                       "; %d more losses of the engine, not by this demo" % others if others else ""),
                    self.kills == self.args.kills and len(self.recoveries) == self.args.kills and self.failed == 0),
-                  ("tokens lost or doubled", "%s (%d answers compared with a run alone)" % ("0" if differ == 0 else "in %d answers" % differ, checked), differ == 0),
-                  ("pages unaccounted for", "%d, held by nobody's request %d, in %d pools" % (unaccounted, stuck, len(pools)), bool(pools) and unaccounted == 0 and stuck == 0),
-                  ("prefix hit rate", "%.1f %%" % (100 * hit_rate), hit_rate >= 0.5)]
+                  ("tokens lost or doubled", "%s (%d answers compared with a run alone)" % ("in %d answers" % differ if differ else "0" if compared else "unknown", checked),
+                   compared and differ == 0),
+                  ("pages unaccounted for", "%d, held by nobody's request %d, in %d pools" % (unaccounted, stuck, len(pools)) if pools else "unknown",
+                   bool(pools) and unaccounted == 0 and stuck == 0),
+                  ("prefix hit rate", "%.1f %% of the prompt tokens" % (100 * hit_rate), hit_rate >= 0.5)]
         print("\naudit (%d tokens in %.1f s)" % (self.tokens, wall))
         for what, value, good in checks:
             print("  %-4s %-30s %s" % ("ok" if good else "BAD", what, value))
@@ -399,4 +441,9 @@ class Demo:
 
 
 if __name__ == "__main__":
-    sys.exit(Demo(parse_args()).run())
+    try:
+        sys.exit(Demo(parse_args()).run())
+    except (OSError, http.client.HTTPException, RuntimeError) as why:
+        sys.exit("demo: %s" % why)
+    except KeyboardInterrupt:
+        sys.exit(130)

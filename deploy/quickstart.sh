@@ -66,8 +66,15 @@ esac
 # The curl line appears once the real port is known; serve prints `ready URL` on stdout when the model answers.
 # A process substitution, not a coproc: its descriptor stays when serve ends at once. setsid: Ctrl-C reaches serve once, as
 # our TERM; twice would mean "at once, without draining".
-exec {serve_out}< <(exec setsid "$bin/holdfast" serve --model "$file" --port "$port" "${name[@]}" "${extra[@]}")
-serve_pid=$!
+# The demo draws on the terminal, so the server's log goes to a file; until the server is ready it is shown as well.
+log=
+if [ "$demo" = 1 ]; then
+  log=build/release/demo-server.log
+  : >"$log"
+fi
+exec {serve_out}< <([ -z "$log" ] || exec 2>>"$log"; exec setsid "$bin/holdfast" serve --model "$file" --port "$port" "${name[@]}" "${extra[@]}")
+serve_pid=$! tail_pid=
+[ -z "$log" ] || { tail -n +1 -f --pid="$serve_pid" "$log" >&2 & tail_pid=$!; }
 stopping=0 demo_pid=
 trap 'stopping=1; kill -TERM "$serve_pid" 2>/dev/null' INT TERM HUP
 while IFS= read -r line <&"$serve_out"; do
@@ -76,6 +83,8 @@ while IFS= read -r line <&"$serve_out"; do
     "ready "*)
       url=${line#ready }
       if [ "$demo" = 1 ]; then
+        { kill "$tail_pid"; wait "$tail_pid" || true; } 2>/dev/null
+        echo "the server's log: $log"
         # In the background and waited for, so that Ctrl-C is seen at once.
         python3 deploy/demo.py --base "$url" --serve-pid "$serve_pid" "${demo_flags[@]}" &
         demo_pid=$!
@@ -99,6 +108,7 @@ if [ -n "$demo_pid" ]; then
   while kill -0 "$serve_pid" 2>/dev/null; do wait "$serve_pid" || true; done
   exit "$status"
 fi
+[ -z "$tail_pid" ] || wait "$tail_pid" || true  # it was never ready: the log says why
 wait "$serve_pid" || status=$?
 # A signal interrupts wait: wait again for the real status.
 while [ "$stopping" = 1 ]; do stopping=0 status=0; wait "$serve_pid" || status=$?; done

@@ -1,20 +1,34 @@
 """The demo of deploy/quickstart.sh --demo, shorter: conversations that call tools, a kill -9 in the middle, an audit that can fail."""
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 
-from harness import SOURCE, Server, model_file
+from harness import SOURCE, Server, model_file, wait_for
 
 DEMO = SOURCE / "deploy" / "demo.py"
 
 
+def start(server, tmp_path, *flags):
+    return subprocess.Popen([sys.executable, str(DEMO), "--base", server.url, "--serve-pid", str(server.process.pid), "--turns", "2", "--conversations", "3",
+                             "--system-tokens", "300", "--max-tokens", "80", "--tool-choice", "required", "--json", str(tmp_path / "audit.json"), *flags],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(demo, tmp_path):
+    out, err = demo.communicate(timeout=400)
+    audit = tmp_path / "audit.json"
+    return subprocess.CompletedProcess(demo.args, demo.returncode, out, err), json.loads(audit.read_text()) if audit.exists() else None
+
+
 def run(server, tmp_path, *flags):
-    out = tmp_path / "audit.json"
-    r = subprocess.run([sys.executable, str(DEMO), "--base", server.url, "--serve-pid", str(server.process.pid), "--turns", "2", "--conversations", "3",
-                        "--system-tokens", "300", "--max-tokens", "80", "--tool-choice", "required", "--json", str(out), *flags],
-                       capture_output=True, text=True, timeout=400)
-    return r, json.loads(out.read_text()) if out.exists() else None
+    return finish(start(server, tmp_path, *flags), tmp_path)
+
+
+def answered(server, n):
+    wait_for(lambda: len(server.get("/v1/requests").json["entries"]) >= n, 60, f"{n} answers")
 
 
 def test_the_demo_survives_its_kill_and_accounts_for_everything(tmp_path):
@@ -43,6 +57,28 @@ def test_the_audit_says_so_when_it_is_not_so(tmp_path):
         r, audit = run(server, tmp_path, "--serve-pid", str(1 << 22), "--conversations", "1", "--turns", "1")
         assert r.returncode == 1
         assert audit["kills"] == 0 and "BAD  kills survived" in r.stdout
+
+
+def test_a_worker_that_somebody_else_kills_is_told_apart(tmp_path):
+    with Server(SOURCE / "deploy" / "default-model" / "holdfast-tiny.gguf") as server:
+        demo = start(server, tmp_path, "--tool-choice", "auto", "--rounds", "8", "--kills", "0")
+        answered(server, 3)
+        os.kill(server.worker(), signal.SIGKILL)
+        r, audit = finish(demo, tmp_path)
+        assert r.returncode == 0 and audit["other_losses"] == 1 and audit["kills"] == 0, (r, audit)
+        assert "1 more losses of the engine, not by this demo" in r.stdout
+
+
+def test_a_server_that_goes_away_ends_in_an_audit_all_the_same(tmp_path):
+    with Server(SOURCE / "deploy" / "default-model" / "holdfast-tiny.gguf") as server:
+        demo = start(server, tmp_path, "--tool-choice", "auto", "--rounds", "30")
+        answered(server, 3)
+        server.terminate()
+        r, audit = finish(demo, tmp_path)
+        assert r.returncode == 1 and audit["failed"] == 3, (r, audit)
+        assert "BAD  tokens lost or doubled         unknown" in r.stdout and "Traceback" not in r.stderr, r
+        r, _ = run(server, tmp_path)
+        assert r.returncode == 1 and r.stderr.startswith("demo: ") and "refused" in r.stderr and r.stdout == "", r
 
 
 def test_the_demos_tools_are_of_the_default_models_world():
