@@ -65,7 +65,7 @@ struct TestPeer {
     for (size_t i = 0; i < a.refs_.size(); ++i) b.refs_[i] = Copy(a.refs_[i]);
     b.nodes_ = a.nodes_;
     b.tokens_ = a.tokens_;
-    b.class_ = a.class_;
+    b.worth_ = a.worth_;
     b.stamp_ = a.stamp_;
     b.free_ = a.free_;
     b.buckets_ = a.buckets_;

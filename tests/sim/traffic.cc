@@ -67,9 +67,44 @@ class Traffic {
     v->ids = system_;
     v->system_tokens = static_cast<uint32_t>(system_.size());
     v->anchors = {v->system_tokens};
-    Words(&v->ids, 20, 80);
+    Ask(v, 20, 80);
+  }
+
+  // The numbers of the soak are those of a recording of it.
+  uint32_t AnswerLength(bool tool) {
+    if (c_.soak) return rng_.Percent(80) ? UINT32_MAX : rng_.Between(6, 140);
+    return std::max(4u, (tool ? rng_.Between(15, 60) : rng_.Between(20, 200)) / c_.scale);
+  }
+  uint32_t Pause(uint32_t below) { return c_.soak ? rng_.Between(1, 25) : rng_.Below(below); }  // steps
+
+  void Ask(Conversation* v, uint32_t low, uint32_t high) {
+    if (c_.soak) {
+      // One of three questions, of which the last words differ.
+      constexpr uint32_t kSame[] = {4, 9, 16};
+      const uint32_t kind = rng_.Below(3);
+      for (uint32_t i = 0; i < kSame[kind]; ++i) v->ids.push_back(31000 + 100 * kind + i);
+      low = 6, high = 14;
+    }
+    Words(&v->ids, low, high);
     v->anchors.push_back(static_cast<uint32_t>(v->ids.size()));
     v->ids.insert(v->ids.end(), {kTurn, kAnswer});
+  }
+
+  void Echo(Conversation* v, std::vector<TokenId> answer) {
+    if (c_.soak) {
+      const uint32_t tokens = static_cast<uint32_t>(answer.size());
+      answer.resize(std::min(tokens, rng_.Below(6)));
+      Words(&answer, tokens * 14 / 10, tokens * 16 / 10);
+      v->ids.insert(v->ids.end(), answer.begin(), answer.end());
+      v->anchors.push_back(static_cast<uint32_t>(v->ids.size()));
+      return;
+    }
+    if (rng_.Percent(c_.rewrite_percent) && answer.size() > 6) {
+      answer.resize(rng_.Between(4, static_cast<uint32_t>(answer.size()) - 1));
+      Words(&answer, 1, 8);
+    }
+    v->ids.insert(v->ids.end(), answer.begin(), answer.end());
+    v->ids.push_back(kResult);
   }
 
   void Submit() {
@@ -84,9 +119,9 @@ class Traffic {
       }
       v.request = RequestId(next_request_++);
       v.active = true;
-      v.tool = rng_.Percent(65);
+      v.tool = !c_.soak && rng_.Percent(65);
       result_.tool_calls += v.tool;
-      v.length = std::max(4u, (v.tool ? rng_.Between(15, 60) : rng_.Between(20, 200)) / c_.scale);
+      v.length = AnswerLength(v.tool);
       v.generated = 0;
       sched::SubmitCommand command;
       command.request = v.request;
@@ -127,7 +162,7 @@ class Traffic {
     engine_.Move(scheduler_->TakePageMoves());
     if (plan != nullptr) {
       ++result_.steps;
-      if (!engine_.Run(*plan)) Error(engine_.error());
+      if (c_.check_content && !engine_.Run(*plan)) Error(engine_.error());
       sched::StepResult outcome;
       outcome.step = plan->step;
       for (const sched::StepEntry& e : plan->entries) {
@@ -197,19 +232,12 @@ class Traffic {
     engine_.Forget(event.request);
     v->active = false;
     if (!echo.empty() && echo.back() == kEnd) echo.pop_back();
-    if (rng_.Percent(c_.rewrite_percent) && echo.size() > 6) {
-      echo.resize(rng_.Between(4, static_cast<uint32_t>(echo.size()) - 1));
-      Words(&echo, 1, 8);
-    }
-    v->ids.insert(v->ids.end(), echo.begin(), echo.end());
-    v->ids.push_back(kResult);
-    Words(&v->ids, 40, 300);
-    v->anchors.push_back(static_cast<uint32_t>(v->ids.size()));
-    v->ids.insert(v->ids.end(), {kTurn, kAnswer});
-    v->wait = rng_.Below(7);
+    Echo(v, std::move(echo));
+    Ask(v, 40, 300);
+    v->wait = Pause(7);
     if (++v->turn >= c_.turns || cancelled || failed) {
       Start(v);
-      v->wait = rng_.Below(11);
+      v->wait = Pause(11);
     }
   }
 

@@ -22,6 +22,10 @@ struct TrafficConfig {
   uint32_t rewrite_percent = 50;
   uint32_t resize_every = 0;            // steps; 0 = never
   uint32_t scale = 1;                   // divides the length of users' and tools' texts
+  // As tests/bench/soak.sh sends it: no tools, four of five answers run to max_tokens, and the echo of an answer is other tokens, half as
+  // many again, from near its beginning on: what a random model says is not how its text is cut into tokens.
+  bool soak = false;
+  bool check_content = true;            // FakeEngine looks at every position that is read
   sched::SchedulerConfig scheduler;
 };
 

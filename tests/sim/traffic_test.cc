@@ -61,6 +61,32 @@ TEST_CASE("the report's load with the window pool at its floor") {
   Check(c, "floor", 0.95);
 }
 
+// tests/bench/soak.sh without its model: 18 500 tokens of system prompt, a window of 64, four running. 131072 tokens in the full pool.
+TEST_CASE("the soak's load: ratios 0.2 and 0.07, and the window pool at its floor") {
+  struct Row {
+    const char* name;
+    uint32_t window_pages;
+    double least[4];  // with 1, 2, 4 and 8 conversations
+  };
+  // At the floor three decodes and a chunk of 256 tokens leave four pages: with four running the system prompt stays, the conversations' ends go.
+  const Row rows[] = {{"soak, ratio 0.2", 1638, {0.985, 0.985, 0.985, 0.985}},
+                      {"soak, ratio 0.07", 573, {0.985, 0.985, 0.985, 0.985}},
+                      {"soak, floor", 40, {0.985, 0.985, 0.975, 0.975}}};
+  for (const Row& row : rows) {
+    for (uint32_t i = 0; i < 4; ++i) {
+      sim::TrafficConfig c;
+      c.soak = true;
+      c.check_content = false;  // that is the other cases' business; here it would cost a minute
+      c.system_tokens = 18500;
+      c.conversations = 1u << i;
+      c.seed = 30 + i;
+      c.scheduler.cache.groups = {{0, 131072 / 16, 0}, {64, row.window_pages, 0}};
+      c.scheduler.max_seq_len = 65536;
+      Check(c, row.name, row.least[i]);
+    }
+  }
+}
+
 TEST_CASE("the report's load with page sizes 1 and 32, and windows only") {
   sim::TrafficConfig c = Report(0.2, 1, 0);
   c.requests = 60;

@@ -1,6 +1,6 @@
 #pragma once
-// An indexed binary min-heap of nodes by (class, stamp, id): the order in which index-only pages are given up. O(log n) insert, remove and
-// re-key, no allocation once Reserve'd. Keys are logical time and ids only, so every rank picks the same victim.
+// An indexed binary min-heap of nodes by (class, due, id): the order in which index-only pages are given up. O(log n) insert, remove and
+// re-key, no allocation once Reserve'd. Keys are logical time, blocks and ids only, so every rank picks the same victim.
 #include <cstdint>
 #include <vector>
 
@@ -23,9 +23,9 @@ class EvictHeap {
     entries_.clear();
   }
 
-  void Insert(NodeId node, uint8_t cls, uint64_t stamp) {
+  void Insert(NodeId node, uint8_t cls, uint64_t due) {
     if (Contains(node)) return;
-    entries_.push_back({Key(cls, stamp), node.v});
+    entries_.push_back({Key(cls, due), node.v});
     position_[node.v] = static_cast<uint32_t>(entries_.size() - 1);
     Up(entries_.size() - 1);
   }
@@ -42,11 +42,11 @@ class EvictHeap {
     Down(position_[last.node]);
   }
 
-  // New class or stamp of a node that may be in the heap.
-  void Rekey(NodeId node, uint8_t cls, uint64_t stamp) {
+  // New class or due of a node that may be in the heap.
+  void Rekey(NodeId node, uint8_t cls, uint64_t due) {
     const uint32_t at = position_[node.v];
     if (at == kAbsent) return;
-    entries_[at].key = Key(cls, stamp);
+    entries_[at].key = Key(cls, due);
     Up(at);
     Down(position_[node.v]);
   }
@@ -57,7 +57,7 @@ class EvictHeap {
     uint64_t key;
     uint32_t node;
   };
-  static uint64_t Key(uint8_t cls, uint64_t stamp) { return (static_cast<uint64_t>(cls) << 62) | stamp; }
+  static uint64_t Key(uint8_t cls, uint64_t due) { return (static_cast<uint64_t>(cls) << 62) | due; }
   static bool Before(const Entry& a, const Entry& b) {
 #ifdef HOLDFAST_DRILLS
     if (HF_DRILL(kTieByAddress)) return a.key != b.key ? a.key < b.key : (a.node ^ drill::rank_skew) < (b.node ^ drill::rank_skew);

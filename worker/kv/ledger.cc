@@ -157,8 +157,6 @@ uint32_t Ledger::Adopt(SeqRow* row, const std::string& salt, const PrefixMatch& 
           break;
         }
         index_.Touch(node, g, tick_);
-        // A hit ended here: this window is worth most.
-        if (w != 0) index_.RaiseClass(node, g, 2);
       }
       row->Append(g, std::move(ref), arenas_[g], tallies_[g]);
     }
@@ -179,6 +177,7 @@ uint32_t Ledger::Adopt(SeqRow* row, const std::string& salt, const PrefixMatch& 
   row->indexed = match.blocks;
   row->settled = row->launched = static_cast<uint32_t>(start);
   index_.Pin(row->node);
+  KeepWindow(row->node);  // a hit ended here, others may follow
   return match.blocks;
 }
 
@@ -225,7 +224,7 @@ void Ledger::CommitBlock(SeqRow* row, const SequenceView& sequence) {
       PageRef ref = arenas_[g].IndexAdd(row->at(g, i));
       if (ref) index_.Attach(child, g, std::move(ref));
     }
-    if (branch) MarkWindow(parent, 2);
+    if (branch) KeepWindow(parent);
   } else {
     index_.Pin(child);
     for (size_t g = 0; g < groups(); ++g) {
@@ -271,24 +270,29 @@ void Ledger::Commit(SeqRow* row, const SequenceView& sequence) {
     CommitBlock(row, sequence);
     uint32_t& next = *sequence.next_anchor;
     for (; next < sequence.anchors.size() && sequence.anchors[next] / page_size_ <= row->indexed; ++next) {
-      if (sequence.anchors[next] / page_size_ == row->indexed) MarkWindow(row->node, 1);
+      if (sequence.anchors[next] / page_size_ == row->indexed) KeepWindow(row->node);
     }
   }
 }
 
-void Ledger::MarkWindow(NodeId node, uint8_t cls) {
+void Ledger::KeepWindow(NodeId node) {
+  if (index_.depth(node) == 0) return;
   for (size_t g = 0; g < groups(); ++g) {
     if (windows_[g] == 0) continue;
+    // Who does not find it begins at the kept window before it, if that is still there.
+    uint32_t worth = 1;
+    for (NodeId n = index_.parent(node); index_.depth(n) > 0 && !(index_.kept(n) && index_.ref(n, g)); n = index_.parent(n)) ++worth;
     NodeId n = node;
-    for (uint32_t i = 0; i < run_needed_[g] && n != kNoNode && index_.depth(n) > 0; ++i) {
-      index_.RaiseClass(n, g, cls);
+    for (uint32_t i = 0; i < run_needed_[g] && index_.depth(n) > 0; ++i) {
+      index_.RaiseWorth(n, g, worth);
       n = index_.parent(n);
     }
   }
+  index_.Keep(node);
 }
 
 void Ledger::MarkEnd(SeqRow* row) {
-  if (row->node != kNoNode) MarkWindow(row->node, 1);
+  if (row->node != kNoNode) KeepWindow(row->node);
 }
 
 void Ledger::Slide(SeqRow* row) {

@@ -141,7 +141,7 @@ class Ledger {
   void DropRef(size_t g, PageRef ref);
   void CommitBlock(SeqRow* row, const SequenceView& sequence);
   void ShareWithNode(SeqRow* row, uint32_t block, NodeId node, size_t g);
-  void MarkWindow(NodeId node, uint8_t cls);
+  void KeepWindow(NodeId node);
   void Leave(SeqRow* row);
   void UnindexSubtree(NodeId top);
   // How often rows name a page, as the audit counts it. The index's side is `owner`, which the audit proves to be the nodes' entries.

@@ -36,7 +36,7 @@ void PrefixIndex::Reserve(uint32_t nodes) {
   nodes_.resize(nodes);
   tokens_.resize(static_cast<size_t>(nodes) * page_size_);
   refs_.resize(nodes * groups_);
-  class_.resize(nodes * groups_);
+  worth_.resize(nodes * groups_);
   stamp_.resize(nodes * groups_);
   free_.reserve(nodes);
   // Lower ids are handed out first.
@@ -66,7 +66,7 @@ NodeId PrefixIndex::NewNode() {
   free_.pop_back();
   nodes_[n.v] = Node{};
   nodes_[n.v].live = true;
-  for (size_t g = 0; g < groups_; ++g) class_[n.v * groups_ + g] = 0, stamp_[n.v * groups_ + g] = 0;
+  for (size_t g = 0; g < groups_; ++g) worth_[n.v * groups_ + g] = 0, stamp_[n.v * groups_ + g] = 0;
   ++live_;
   return n;
 }
@@ -143,14 +143,14 @@ void PrefixIndex::Repoint(NodeId n, size_t g, PageRef to) {
 
 void PrefixIndex::Touch(NodeId n, size_t g, uint64_t stamp) {
   stamp_[n.v * groups_ + g] = stamp;
-  heaps_[g].Rekey(n, windows_[g] == 0 ? 0 : cls(n, g), stamp);
+  heaps_[g].Rekey(n, cls(n, g), due(n, g));
 }
 
-void PrefixIndex::RaiseClass(NodeId n, size_t g, uint8_t cls) {
-  uint8_t& mine = class_[n.v * groups_ + g];
-  if (mine >= cls) return;
-  mine = cls;
-  if (windows_[g] != 0) heaps_[g].Rekey(n, cls, stamp(n, g));
+void PrefixIndex::RaiseWorth(NodeId n, size_t g, uint32_t worth) {
+  uint32_t& mine = worth_[n.v * groups_ + g];
+  if (mine >= worth) return;
+  mine = worth;
+  heaps_[g].Rekey(n, cls(n, g), due(n, g));
 }
 
 void PrefixIndex::Refresh(NodeId n, size_t g) {
@@ -161,7 +161,7 @@ void PrefixIndex::Refresh(NodeId n, size_t g) {
     evictable = word.indexed() && word.ref() == 1 && (windows_[g] != 0 || nodes_[n.v].children == 0);
   }
   if (evictable) {
-    heaps_[g].Insert(n, windows_[g] == 0 ? 0 : cls(n, g), stamp(n, g));
+    heaps_[g].Insert(n, cls(n, g), due(n, g));
   } else {
     heaps_[g].Remove(n);
   }

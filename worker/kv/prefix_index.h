@@ -49,7 +49,10 @@ class PrefixIndex {
   bool live(NodeId n) const { return n.v < nodes_.size() && nodes_[n.v].live; }
   const TokenId* tokens(NodeId n) const { return &tokens_[static_cast<size_t>(n.v) * page_size_]; }
   const PageRef& ref(NodeId n, size_t g) const { return refs_[n.v * groups_ + g]; }
-  uint8_t cls(NodeId n, size_t g) const { return class_[n.v * groups_ + g]; }
+  // A window that is worth keeping ends at the node.
+  bool kept(NodeId n) const { return nodes_[n.v].kept; }
+  // Blocks that somebody computes again when the node's page of window group g is gone; 0 where nobody is expected to look for it.
+  uint32_t worth(NodeId n, size_t g) const { return worth_[n.v * groups_ + g]; }
   uint64_t stamp(NodeId n, size_t g) const { return stamp_[n.v * groups_ + g]; }
   NodeId owner(size_t g, uint32_t page) const { return owner_[g][page]; }
   void PrefetchOwner(size_t g, uint32_t page) const { __builtin_prefetch(&owner_[g][page]); }
@@ -62,7 +65,8 @@ class PrefixIndex {
   // Drops the node's reference to its page of group g. The node stays.
   void Release(NodeId n, size_t g);
   void Touch(NodeId n, size_t g, uint64_t stamp);
-  void RaiseClass(NodeId n, size_t g, uint8_t cls);
+  void Keep(NodeId n) { nodes_[n.v].kept = true; }
+  void RaiseWorth(NodeId n, size_t g, uint32_t worth);
   // The page's reference count crossed 1: in or out of the eviction order.
   void Refresh(NodeId n, size_t g);
   // Next to give up in group g, or kNoNode.
@@ -83,9 +87,12 @@ class PrefixIndex {
     uint64_t chain = 0;
     NodeId parent = kNoNode, hash_next = kNoNode, first_child = kNoNode, next_sibling = kNoNode, previous_sibling = kNoNode;
     uint32_t depth = 0, children = 0, pins = 0;
-    bool live = false;
+    bool live = false, kept = false;
   };
   NodeId NewNode();
+  // What the order of eviction looks at: interior pages before kept ones, then how long ago the last use was, less what the page is worth.
+  uint8_t cls(NodeId n, size_t g) const { return windows_[g] != 0 && worth(n, g) > 0; }
+  uint64_t due(NodeId n, size_t g) const { return stamp(n, g) + (windows_[g] == 0 ? 0 : worth(n, g)); }
   void Rehash();
 
   uint32_t page_size_;
@@ -96,7 +103,7 @@ class PrefixIndex {
   std::vector<Node> nodes_;
   std::vector<TokenId> tokens_;              // [node][page_size]
   std::vector<PageRef> refs_;                // [node][group]
-  std::vector<uint8_t> class_;               // [node][group]
+  std::vector<uint32_t> worth_;              // [node][group], blocks
   std::vector<uint64_t> stamp_;              // [node][group]
   std::vector<NodeId> free_;                 // last in, first out
   std::vector<NodeId> buckets_;              // power of two

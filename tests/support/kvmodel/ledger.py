@@ -14,7 +14,7 @@ class Node:
         self.number, self.parent, self.block = number, parent, block
         self.depth = 0 if parent is None else parent.depth + 1
         self.kids, self.live = {}, True
-        self.page, self.cls, self.stamp = [None] * groups, [0] * groups, [0] * groups
+        self.page, self.worth, self.stamp, self.kept = [None] * groups, [0] * groups, [0] * groups, False
 
     def newest_first(self):
         return list(reversed(list(self.kids.values())))
@@ -97,7 +97,7 @@ class Ledger:
         for n in self.nodes():
             if n.page[g] is None or not self.arenas[g].evictable(n.page[g][0]) or (self.windows[g] == 0 and n.kids):
                 continue
-            key = (0 if self.windows[g] == 0 else n.cls[g], n.stamp[g], n.number)
+            key = (n.worth[g] > 0, n.stamp[g] + n.worth[g], n.number)
             if best is None or key < best[0]:
                 best = (key, n)
         return None if best is None else best[1]
@@ -154,11 +154,10 @@ class Ledger:
                     continue
                 row.pages[g].append(self.arenas[g].share(node.page[g]))
                 node.stamp[g] = self.tick
-                if w != 0:
-                    node.cls[g] = 2
             row.slid[g] = first
         if path:
             row.node = path[-1]
+            self.keep_window(row.node)
         else:
             if salt not in self.roots:
                 self.roots[salt] = self.new_node(None, salt)
@@ -178,7 +177,7 @@ class Ledger:
             self.commit_block(row, tuple(tokens[row.indexed * self.ps:(row.indexed + 1) * self.ps]))
             while next_anchor < len(anchors) and anchors[next_anchor] // self.ps <= row.indexed:
                 if anchors[next_anchor] // self.ps == row.indexed:
-                    self.mark_window(row.node, 1)
+                    self.keep_window(row.node)
                 next_anchor += 1
         return next_anchor
 
@@ -193,7 +192,7 @@ class Ledger:
                 if row.pages[g][i] is not None:
                     child.page[g] = self.arenas[g].index_add(row.pages[g][i])
             if branch:
-                self.mark_window(parent, 2)
+                self.keep_window(parent)
         else:
             for g in self.groups():
                 own = row.pages[g][i]
@@ -209,17 +208,22 @@ class Ledger:
         child.stamp = [self.tick] * len(self.windows)
         row.node, row.indexed = child, i + 1
 
-    def mark_window(self, node, cls):
+    def keep_window(self, node):
+        """What its pages are worth: the blocks from the nearest kept window before it that is still there, or from the root."""
+        if node.depth == 0:
+            return
         for g, w in enumerate(self.windows):
             if w == 0:
                 continue
-            for n, _ in zip(node.path(), range(self.needed[g])):
+            before = next(n for n in node.path() if n is not node and (n.depth == 0 or (n.kept and n.page[g] is not None)))
+            for n in list(node.path())[:self.needed[g]]:
                 if n.depth > 0:
-                    n.cls[g] = max(n.cls[g], cls)
+                    n.worth[g] = max(n.worth[g], node.depth - before.depth)
+        node.kept = True
 
     def mark_end(self, row):
         if row.node is not None:
-            self.mark_window(row.node, 1)
+            self.keep_window(row.node)
 
     def slide(self, row):
         for g, w in enumerate(self.windows):

@@ -11,7 +11,7 @@
 using namespace holdfast;
 using namespace holdfast::kv;
 
-TEST_CASE("the heap gives (class, stamp, id) order through inserts, removals and new keys") {
+TEST_CASE("the heap gives (class, due, id) order through inserts, removals and new keys") {
   EvictHeap heap;
   heap.Reserve(200);
   std::set<std::tuple<uint32_t, uint64_t, uint32_t>> model;

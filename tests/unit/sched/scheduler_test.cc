@@ -122,6 +122,74 @@ TEST_CASE("a shared prompt hits on its second use, however short the turns are")
   }
 }
 
+TEST_CASE("a window is worth the blocks since the one before it, and outlives later ones by that much") {
+  const std::vector<TokenId> system = Text(1, 80), first = system + Text(2, 8);  // 20 and 22 blocks
+  const auto worths = [&](const kv::PrefixIndex& index, std::vector<TokenId> text) {
+    std::vector<uint32_t> out;
+    kv::NodeId n = index.FindRoot("");
+    uint64_t chain = kv::SaltHash("");
+    for (size_t i = 0; i + 4 <= text.size(); i += 4) {
+      chain = kv::ChainHash(chain, &text[i], 4);
+      n = index.FindChild(n, chain, &text[i]);
+      out.push_back(index.worth(n, 1));
+    }
+    return out;
+  };
+  for (const uint32_t elsewhere : {0u, 3u, 25u}) {  // blocks that another computes in between, and that its window is worth
+    Driver d(Small());
+    kv::Ledger& ledger = sched::TestPeer::ledger(*d.s);
+    const RequestId a = d.Submit(first, 9, {80});
+    d.Run();
+    // Two blocks are a window: of the system prompt, of the prompt, and of the answer, whose last token was not computed on.
+    std::vector<uint32_t> expected(24, 2);
+    std::fill(expected.begin(), expected.begin() + 18, 0);
+    expected[18] = expected[19] = 20;
+    CHECK(worths(ledger.index(), first + d.tokens[a.v]) == expected);
+    const RequestId b = d.Submit(first + Text(3, 10), 5, {80, 88});
+    d.Run();
+    CHECK(d.cached[b.v] == 88);
+    if (elsewhere > 0) d.Submit(Text(4, 4 * elsewhere), 1);
+    d.Run();
+    while (ledger.index().heap_size(1) > 2) REQUIRE(ledger.EvictOne(1));
+    // Only the system prompt's window is left, although the turns' are younger, until it was not used for as long as it is worth.
+    const RequestId c = d.Submit(system + Text(5, 8), 5, {80});
+    d.Run();
+    CAPTURE(elsewhere);
+    CHECK(d.cached[c.v] == (elsewhere < 20 ? 80 : 0));
+    CHECK(d.Wrong() == "");
+  }
+}
+
+TEST_CASE("a window is worth more once the one before it is gone") {
+  Driver d(Small());
+  kv::Ledger& ledger = sched::TestPeer::ledger(*d.s);
+  const std::vector<TokenId> text = Text(1, 80);
+  const auto at = [&](uint32_t block) {
+    kv::NodeId n = ledger.index().FindRoot("");
+    uint64_t chain = kv::SaltHash("");
+    for (uint32_t i = 0; i < block; ++i) {
+      chain = kv::ChainHash(chain, &text[4 * i], 4);
+      n = ledger.index().FindChild(n, chain, &text[4 * i]);
+    }
+    return n;
+  };
+  d.Submit(text, 1, {40});
+  d.Run();
+  CHECK(ledger.index().worth(at(10), 1) == 10);
+  CHECK(ledger.index().worth(at(20), 1) == 10);
+  const RequestId again = d.Submit(text + Text(2, 2), 1);
+  d.Run();
+  CHECK(d.cached[again.v] == 80);
+  CHECK(ledger.index().worth(at(20), 1) == 10);
+  ledger.EvictNode(1, at(10));
+  const RequestId third = d.Submit(text + Text(3, 2), 1);
+  d.Run();
+  CHECK(d.cached[third.v] == 80);
+  CHECK(ledger.index().worth(at(20), 1) == 20);
+  CHECK(ledger.index().worth(at(10), 1) == 10);
+  CHECK(d.Wrong() == "");
+}
+
 TEST_CASE("a request whose next block is being computed waits for it, and others may pass") {
   Driver d(Small());
   const std::vector<TokenId> shared = Text(1, 100);
