@@ -112,8 +112,9 @@ absl::Status Listener::OpenUnix(const std::string& path) {
   }
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return Unavailable(what, errno);
-  fchmod(fd.get(), 0660);  // before bind: Linux gives the new file these bits, so it is never open wider
+  fchmod(fd.get(), 0660);  // before bind: Linux gives the new file these bits less the umask, so it is never open wider
   if (bind(fd.get(), raw, sizeof address) != 0) return Unavailable(what, errno);
+  if (chmod(path.c_str(), 0660) != 0) return Unavailable(what, errno);  // whatever the umask
   if (lstat(path.c_str(), &st) == 0) {
     unix_device_ = st.st_dev;
     unix_inode_ = st.st_ino;
