@@ -29,6 +29,7 @@
 #include "proto/base/metrics.h"
 #include "proto/base/signals.h"
 #include "proto/base/status_wire.h"
+#include "proto/base/systemd_notify.h"
 
 namespace holdfast::api {
 namespace {
@@ -36,6 +37,7 @@ namespace {
 constexpr size_t kMaxQueuedTexts = 1024;
 constexpr Duration kDrainPoll = std::chrono::milliseconds(20);
 constexpr Duration kLastWrites = std::chrono::milliseconds(500);  // for answers that are already on their way
+constexpr Duration kManagerSlack = std::chrono::seconds(10);     // systemd waits this much longer than the bound we keep ourselves
 
 Duration Seconds(double s) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)); }
 
@@ -56,8 +58,8 @@ void RaiseDescriptorLimit() {
 class Frontend final {
  public:
   // keys: null = everybody may ask.
-  Frontend(const FrontendConfig& config, std::shared_ptr<Keys> keys)
-      : config_(config), keys_(std::move(keys)), metrics_(MetricsRegistry()), loop_(MakeLoop(io_)), state_(*loop_, pool_, ParserNames{config.tool_call_parser, config.reasoning_parser}),
+  Frontend(const FrontendConfig& config, std::shared_ptr<Keys> keys, SystemdNotify notify)
+      : config_(config), keys_(std::move(keys)), notify_(std::move(notify)), metrics_(MetricsRegistry()), loop_(MakeLoop(io_)), state_(*loop_, pool_, ParserNames{config.tool_call_parser, config.reasoning_parser}),
         pool_(config.text_threads, kMaxQueuedTexts) {
     ChannelOptions channel;
     channel.target = config.engine;
@@ -117,6 +119,11 @@ class Frontend final {
   int Run(int signal_fd) {
     fmt::print("ready {}\n", server_->address());
     std::fflush(stdout);
+    if (notify_.enabled()) {
+      notify_.Ready(told_ = Status());
+      state_.Subscribe([this] { TellManager(); });
+      Ping();
+    }
     signals_.assign(signal_fd);
     WaitForSignal();
     io_.run();
@@ -126,6 +133,24 @@ class Frontend final {
   }
 
  private:
+  // For `systemctl status`: where, and what a client would be told.
+  std::string Status() const {
+    if (draining_) return fmt::format("draining: {} requests may finish", api_->active());
+    return fmt::format("{}, engine {}", server_->address(), state_.ready() ? "ready" : "not ready: " + state_.reason());
+  }
+
+  void TellManager() {
+    std::string now = Status();
+    if (now != told_) notify_.Status(told_ = std::move(now));
+  }
+
+  // From the loop itself: one that does not turn does not ping.
+  void Ping() {
+    if (notify_.watchdog_period() <= Duration::zero()) return;
+    notify_.Watchdog();
+    ping_ = loop_->After(notify_.watchdog_period(), [this] { Ping(); });
+  }
+
   void TellGrpc() {
     if (grpc_) grpc_->SetServing(!draining_ && state_.accepting());
   }
@@ -145,6 +170,7 @@ class Frontend final {
     }
     LogInfo("{}: no new requests, {} running may finish within {} s", strsignal(signal), api_->active(), config_.drain_timeout_s);
     api_->BeginDrain();
+    notify_.Stopping(Status(), Seconds(config_.drain_timeout_s) + kLastWrites + kManagerSlack);
     TellGrpc();
     deadline_ = loop_->After(Seconds(config_.drain_timeout_s), [this] {
       if (api_->active() > 0) LogWarn("{} requests did not finish in time", api_->active());
@@ -180,6 +206,7 @@ class Frontend final {
 
   const FrontendConfig config_;
   const std::shared_ptr<Keys> keys_;
+  SystemdNotify notify_;
   FrontendMetrics metrics_;
   boost::asio::io_context io_{1};  // outlived by what its last handlers may touch
   std::unique_ptr<Loop> loop_;
@@ -192,7 +219,8 @@ class Frontend final {
   std::unique_ptr<http::Server> server_, admin_server_;
   std::unique_ptr<GrpcChat> grpc_;
   boost::asio::posix::stream_descriptor signals_{io_};
-  std::unique_ptr<Timer> deadline_, poll_;
+  std::unique_ptr<Timer> deadline_, poll_, ping_;
+  std::string told_;  // the last status
   bool draining_ = false, ending_ = false;
 };
 
@@ -211,10 +239,11 @@ int Main(int argc, char** argv) {
     keys = std::make_shared<Keys>(*std::move(read), config.max_requests_per_key);
   }
   RaiseDescriptorLimit();
-  DieWithParentIfAsked();
+  // Below `holdfast serve` the manager waits for the engine, of which the supervisor tells it.
+  SystemdNotify notify = DieWithParentIfAsked() ? SystemdNotify() : SystemdNotify::FromEnvironment();
   // Before any thread: gRPC and the text pool inherit the mask.
   UniqueFd signals = BlockSignals({SIGTERM, SIGINT});
-  auto frontend = std::make_unique<Frontend>(config, std::move(keys));
+  auto frontend = std::make_unique<Frontend>(config, std::move(keys), std::move(notify));
   if (const absl::Status status = frontend->Listen(); !status.ok()) {
     const bool environment = status.code() == absl::StatusCode::kUnavailable;
     return Complain(environment ? ExitCode::kEnvironment : ExitCode::kConfig, MessageOf(status));

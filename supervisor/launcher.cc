@@ -167,8 +167,14 @@ absl::StatusOr<ChildProcess> Launch(const LaunchSpec& spec) {
   std::vector<std::string> environment = Environment(spec.environment);
   const std::vector<char*> argv = Pointers(args), envp = Pointers(environment);
   pid_t pid = 0;
+  int error = ENOENT;
   // glibc reports a failed exec here as well (the child shares our memory until then).
-  const int error = ::posix_spawn(&pid, spec.binary.c_str(), actions.get(), attributes.get(), argv.data(), envp.data());
+  const auto spawn = [&](const std::string& path) {
+    error = ::posix_spawn(&pid, path.c_str(), actions.get(), attributes.get(), argv.data(), envp.data());
+  };
+  // By our descriptor: the child has closed its own by then. Where /proc does not show it to the child, the path has to do.
+  if (spec.binary_fd >= 0) spawn(fmt::format("/proc/{}/fd/{}", ::getpid(), spec.binary_fd));
+  if (error == ENOENT || error == EACCES) spawn(spec.binary);
   if (error != 0) return FromErrno(error, fmt::format("cannot execute {}", spec.binary));
   child.pid_ = pid;
   child.pid_fd_.Reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by definition

@@ -21,9 +21,10 @@ inline constexpr int kKeepFd = 4;      // in the child, when the spec has one
 inline constexpr int kGroupFd = 5;     // likewise
 
 struct LaunchSpec {
-  std::string binary;                    // path
+  std::string binary;                    // path, and argv[0]
   std::vector<std::string> args;         // without argv[0]
   std::vector<std::string> environment;  // "NAME=value", added to ours (or replacing)
+  int binary_fd = -1;                    // ours (O_PATH will do): this file is executed, whatever is at the path by now; -1 = the path
   int keep_fd = -1;                      // ours; the child gets a copy as kKeepFd
   int group_fd = -1;                     // ours; the child gets a copy as kGroupFd
 };

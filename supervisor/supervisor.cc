@@ -1,5 +1,6 @@
 #include "supervisor/supervisor.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -27,6 +28,8 @@ constexpr Duration kStallTolerance = std::chrono::milliseconds(500);
 constexpr Duration kStallGrace = std::chrono::seconds(1);
 // The end of a process and the end of its stream are two sights of one event; the second gets this long to explain the first.
 constexpr Duration kEndsWindow = std::chrono::milliseconds(100);
+// systemd waits this much longer than the bound we keep ourselves.
+constexpr Duration kManagerSlack = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -48,6 +51,8 @@ Supervisor::Supervisor(SupervisorConfig config, RuntimeDir dir, UniqueFd signals
 Supervisor::~Supervisor() = default;
 
 absl::Status Supervisor::Start() {
+  // When it cannot be opened, its path is tried at each launch, and the failure is told there.
+  worker_binary_.Reset(::open(config_.worker_binary.c_str(), O_PATH | O_CLOEXEC));
   auto server = RpcServer::Start(dir_.socket(), config_.listen, &inbox_);
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
@@ -227,13 +232,19 @@ void Supervisor::Execute(const Action& action) {
       metrics_.SetState(machine_.state(), machine_.generation());
       publish_ = true;
       notify_.Status(Reason().empty() ? std::string(GroupStateName(machine_.state())) : Reason());
+      // A pause that we keep ourselves is not to be cut short by a manager that starts us anew.
+      if (const auto next = machine_.next_launch()) notify_.Starting(Reason(), *next - round_ + config_.group.attach_timeout + kManagerSlack);
       break;
     case ActionKind::kNotifyReady:
       LogInfo({{"generation", machine_.generation().v}}, "serving");
       notify_.Ready("serving");
       break;
-    case ActionKind::kNotifyStopping: notify_.Stopping("stopping"); break;
-    case ActionKind::kExtendStart: notify_.ExtendTimeout(action.duration + std::chrono::seconds(10)); break;
+    case ActionKind::kNotifyStopping: {
+      const GroupOptions& g = config_.group;
+      notify_.Stopping("stopping", g.drain_timeout + g.drain_grace + g.kill_timeout + kManagerSlack);
+      break;
+    }
+    case ActionKind::kExtendStart: notify_.Starting(Reason(), action.duration + kManagerSlack); break;
     case ActionKind::kFinished: exit_code_ = static_cast<int>(ExitCode::kOk); break;
   }
 }
@@ -255,6 +266,7 @@ void Supervisor::Spawn(const Action& action) {
   r.phase = "spawned";
   LaunchSpec spec;
   spec.binary = config_.worker_binary;
+  spec.binary_fd = worker_binary_.get();
   spec.args = {"--supervisor", "unix:" + dir_.socket(), "--rank", std::to_string(i), "--tp", std::to_string(config_.group.ranks),
                "--generation", std::to_string(action.generation.v), "--lifeline-fd", std::to_string(kLifelineFd),
                "--flight-record", dir_.flight_record(action.generation.v, i)};

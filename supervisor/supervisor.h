@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/base/systemd_notify.h"
 #include "proto/base/unique_fd.h"
 #include "supervisor/admission.h"
 #include "supervisor/child_log.h"
@@ -26,7 +27,6 @@
 #include "supervisor/runtime_dir.h"
 #include "supervisor/sequencer.h"
 #include "supervisor/supervisor_metrics.h"
-#include "supervisor/systemd_notify.h"
 
 namespace holdfast::supervisor {
 
@@ -132,7 +132,7 @@ class Supervisor {
   const SupervisorConfig config_;
   const RuntimeDir dir_;
   const UniqueFd signals_;
-  const SystemdNotify notify_;
+  SystemdNotify notify_;
   const Clock& clock_;
   const std::string instance_;
   const Instant started_;
@@ -141,6 +141,7 @@ class Supervisor {
   Instant round_;
   Inbox inbox_;
   std::unique_ptr<RpcServer> server_;
+  UniqueFd worker_binary_;  // as it was when we started: an upgrade of the package does not mix versions
   GroupMachine machine_;
   RequestTable requests_;
   Sequencer sequencer_;

@@ -23,6 +23,7 @@ namespace {
 
 int Main(int argc, char** argv) {
   ExitWhenExhausted("holdfast-worker");
+  ::prctl(PR_SET_NAME, "holdfast-worker");  // executed through a descriptor, it would be called by that one's number
   if (argc >= 2 && std::strcmp(argv[1], "bench") == 0) return Bench(argc - 1, argv + 1);
   if (argc >= 2 && std::strcmp(argv[1], "replay") == 0) return replay::ReplayCommand(argc - 1, argv + 1);
   if (argc >= 2 && std::strcmp(argv[1], "--version") == 0) {

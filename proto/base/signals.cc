@@ -28,13 +28,14 @@ int ReadSignal(int signal_fd) {
   return ::read(signal_fd, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
 }
 
-void DieWithParentIfAsked() {
+bool DieWithParentIfAsked() {
   const char* parent = std::getenv("HOLDFAST_DIE_WITH_PARENT");
-  if (parent == nullptr) return;
+  if (parent == nullptr) return false;
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   // The parent may have died between spawn and prctl.
   if (::getppid() != std::atoi(parent)) ::_exit(0);
   ::unsetenv("HOLDFAST_DIE_WITH_PARENT");  // it is meant for this process, not for its children
+  return true;
 }
 
 }  // namespace holdfast

@@ -15,6 +15,7 @@ int ReadSignal(int signal_fd);
 
 // `holdfast serve` sets HOLDFAST_DIE_WITH_PARENT for its children: they ask the kernel for SIGTERM when it dies. Call at the start of
 // main, before threads. Without the variable (systemd, tests) nothing happens. Exits at once when the parent is already gone.
-void DieWithParentIfAsked();
+// True when it was asked.
+bool DieWithParentIfAsked();
 
 }  // namespace holdfast

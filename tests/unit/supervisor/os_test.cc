@@ -13,11 +13,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "proto/base/systemd_notify.h"
 #include "supervisor/child_log.h"
 #include "supervisor/incident.h"
 #include "supervisor/launcher.h"
 #include "supervisor/runtime_dir.h"
-#include "supervisor/systemd_notify.h"
 
 namespace holdfast::supervisor {
 namespace {
@@ -89,6 +89,29 @@ TEST_CASE("A binary that cannot be executed is an error, not a child") {
   std::ofstream(dir.path + "/script") << "no interpreter line";
   fs::permissions(dir.path + "/script", fs::perms::owner_all);
   CHECK_FALSE(Launch({dir.path + "/script", {}, {}}).ok());
+}
+
+TEST_CASE("A binary given as a descriptor is the one that was opened, whatever is at its path by now") {
+  TempDir dir;
+  const std::string path = dir.path + "/tool";
+  fs::copy_file("/bin/echo", path);
+  const UniqueFd opened(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  const auto says = [&](int fd) {
+    LaunchSpec spec{path, {"first"}, {}};
+    spec.binary_fd = fd;
+    auto child = Launch(spec);
+    REQUIRE(child.ok());
+    const std::string out = ReadAll(child->log_fd());
+    CHECK(WaitFor(*child).code == 0);
+    return out;
+  };
+  CHECK(says(opened.get()) == "first\n");
+  fs::copy_file("/bin/true", path + ".new");
+  fs::rename(path + ".new", path);  // as a package manager does it
+  CHECK(says(opened.get()) == "first\n");
+  CHECK(says(-1).empty());
+  const UniqueFd closed(::open("/dev/null", O_PATH | O_CLOEXEC));  // cannot be executed: the path has to do
+  CHECK(says(closed.get()).empty());
 }
 
 TEST_CASE("A child gets its four descriptors, its own group, clean signals and our environment with additions") {
@@ -290,16 +313,22 @@ TEST_CASE("systemd's notify protocol, to a path and to an abstract name") {
       const ssize_t n = ::recv(fd.get(), buffer, sizeof buffer, MSG_DONTWAIT);
       return n < 0 ? std::string() : std::string(buffer, static_cast<size_t>(n));
     };
-    const SystemdNotify notify(name, std::chrono::seconds(10));
+    SystemdNotify notify(name, std::chrono::seconds(10));
     CHECK(notify.watchdog_period() == std::chrono::seconds(5));
+    notify.Starting("40 %", std::chrono::seconds(70));
+    CHECK(receive() == "EXTEND_TIMEOUT_USEC=70000000\nSTATUS=40 %");
+    notify.Starting("41 %", std::chrono::seconds(70));
+    CHECK(receive().empty());  // not twice a second,
+    notify.Starting("a pause", std::chrono::seconds(900));
+    CHECK(receive() == "EXTEND_TIMEOUT_USEC=900000000\nSTATUS=a pause");  // but for a longer promise
     notify.Ready("serving");
     CHECK(receive() == "READY=1\nSTATUS=serving");
-    notify.ExtendTimeout(std::chrono::seconds(70));
-    CHECK(receive() == "EXTEND_TIMEOUT_USEC=70000000");
+    notify.Starting("loading again", std::chrono::seconds(1800));
+    CHECK(receive() == "STATUS=loading again");  // an extension would put the watchdog off
     notify.Watchdog();
     CHECK(receive() == "WATCHDOG=1");
-    notify.Stopping("bye");
-    CHECK(receive() == "STOPPING=1\nSTATUS=bye");
+    notify.Stopping("bye", std::chrono::seconds(40));
+    CHECK(receive() == "STOPPING=1\nEXTEND_TIMEOUT_USEC=40000000\nSTATUS=bye");
   }
   SystemdNotify("/nonexistent/socket", {}).Ready("nobody listens");  // no effect, no error
   SystemdNotify().Ready("no socket");

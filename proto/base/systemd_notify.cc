@@ -1,4 +1,4 @@
-#include "supervisor/systemd_notify.h"
+#include "proto/base/systemd_notify.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -14,7 +14,14 @@
 
 #include "proto/base/unique_fd.h"
 
-namespace holdfast::supervisor {
+namespace holdfast {
+namespace {
+
+std::string Extension(Duration more) {
+  return fmt::format("EXTEND_TIMEOUT_USEC={}", std::chrono::duration_cast<std::chrono::microseconds>(more).count());
+}
+
+}  // namespace
 
 SystemdNotify SystemdNotify::FromEnvironment() {
   const char* socket = std::getenv("NOTIFY_SOCKET");
@@ -27,11 +34,22 @@ SystemdNotify SystemdNotify::FromEnvironment() {
   return SystemdNotify(socket, watchdog);
 }
 
-void SystemdNotify::ExtendTimeout(Duration d) const {
+void SystemdNotify::Ready(const std::string& status) {
+  ready_ = true;
+  Send("READY=1\nSTATUS=" + status, true);
+}
+
+void SystemdNotify::Starting(const std::string& status, Duration more) {
   const Instant now = Clock::Real().Now();
-  if (now < next_extension_) return;
-  next_extension_ = now + std::chrono::seconds(1);
-  Send(fmt::format("EXTEND_TIMEOUT_USEC={}", std::chrono::duration_cast<std::chrono::microseconds>(d).count()));
+  if (now < next_start_ && now + more <= promised_ + std::chrono::seconds(1)) return;
+  next_start_ = now + std::chrono::seconds(1);
+  if (ready_) return Status(status);
+  promised_ = std::max(promised_, now + more);
+  Send(Extension(more) + "\nSTATUS=" + status);
+}
+
+void SystemdNotify::Stopping(const std::string& status, Duration more) const {
+  Send("STOPPING=1\n" + Extension(more) + "\nSTATUS=" + status, true);
 }
 
 void SystemdNotify::Send(const std::string& message, bool may_wait) const {
@@ -51,4 +69,4 @@ void SystemdNotify::Send(const std::string& message, bool may_wait) const {
                                               reinterpret_cast<const sockaddr*>(&address), length);
 }
 
-}  // namespace holdfast::supervisor
+}  // namespace holdfast
