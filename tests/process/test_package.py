@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -50,10 +51,15 @@ def test_units_say_what_the_processes_promise():
     assert s["RestartPreventExitStatus"].split() == ["64", "65"] and s["Restart"] == "on-failure"
     assert s["OOMPolicy"] == "continue", "an OOM kill of a worker would end the unit"
     assert int(s["TimeoutStopSec"]) > 30, "less than the drain time-out"
-    assert settings(UNITS[1])["RestartPreventExitStatus"].split() == ["64"]
+    f = settings(UNITS[1])
+    assert f["RestartPreventExitStatus"].split() == ["64"]
+    assert f["Type"] == "notify" and int(f["WatchdogSec"]) > 0, "a port that is taken would look like a start"
+    for pulls in ("Wants", "Requires", "BindsTo", "Upholds", "Requisite", "PartOf"):
+        assert pulls not in f, "each restart of a frontend would start the engine, also one that cannot run or was stopped, or go down with it"
     for unit in UNITS:
         assert settings(unit)["StartLimitIntervalSec"] == "0", "systemd would give up on what passes: a port taken, memory not free yet"
-        assert {k: settings(unit).get(k) for k in ("NoNewPrivileges", "ProtectSystem", "User")} == {"NoNewPrivileges": "yes", "ProtectSystem": "strict", "User": "holdfast"}
+        assert {k: settings(unit).get(k) for k in ("NoNewPrivileges", "ProtectSystem", "ReadOnlyPaths", "User")} == {
+            "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ReadOnlyPaths": "/run", "User": "holdfast"}
 
 
 def flags_of(program):
@@ -121,7 +127,7 @@ def test_package_installs_into_a_scratch_root(tmp_path, monkeypatch):
     control = tmp_path / "control"
     subprocess.run(["dpkg-deb", "-e", str(package), str(control)], check=True, timeout=120)
     assert (control / "conffiles").read_text().split() == ["/etc/holdfast/holdfast.env"]
-    for script in ("postinst", "prerm"):
+    for script in ("postinst", "prerm", "postrm"):
         assert os.access(control / script, os.X_OK)
         subprocess.run(["sh", "-n", str(control / script)], check=True)
     for path in ["usr/bin/holdfast", "usr/bin/holdfast-supervisor", "usr/bin/holdfast-frontend", "usr/bin/holdfast-worker", "etc/holdfast/holdfast.env",
@@ -143,3 +149,24 @@ def test_package_installs_into_a_scratch_root(tmp_path, monkeypatch):
         assert s.chat("<S03>", max_tokens=3).status == 200
         worker = s.pids("holdfast-worker")[0]
         assert os.readlink(f"/proc/{worker}/exe") == str(root / "usr/bin/holdfast-worker")
+
+
+def test_what_runs_goes_on_as_it_is_while_a_package_is_replaced(tmp_path, monkeypatch):
+    """An upgrade leaves the old processes alone; the next worker of theirs is still of their version."""
+    for name in ("holdfast", "holdfast-supervisor", "holdfast-frontend", "holdfast-worker"):
+        shutil.copy(harness.BIN / name, tmp_path / name)
+    model = harness.model_file("script")
+    monkeypatch.setattr(harness, "BIN", tmp_path)
+    with harness.Server(model) as s:
+        assert s.chat("<S03>", max_tokens=3).status == 200
+        other = tmp_path / "new"
+        other.write_text("#!/bin/sh\nexit 64\n")  # does not understand the supervisor that calls it
+        other.chmod(0o755)
+        os.replace(other, tmp_path / "holdfast-worker")
+        worker = s.worker()
+        os.kill(worker, signal.SIGKILL)
+        harness.wait_for(lambda: [p for p in s.pids("holdfast-worker") if p != worker], 20, "the next worker")
+        harness.wait_for(lambda: s.chat("<S03>", max_tokens=3).status == 200, 20, "serving again")
+        following = s.worker()
+        assert open(f"/proc/{following}/comm").read() == "holdfast-worker\n"
+        assert os.readlink(f"/proc/{following}/exe").startswith(str(tmp_path / "holdfast-worker"))
