@@ -68,8 +68,15 @@ absl::StatusOr<exec::AllowedTokens> Constraints::Allowed(RequestId request, std:
   if (it == live_.end()) return absl::InternalError("nobody knows this request's constraint");
   Live& live = it->second;
   constrain::Engine& engine = *live.shared->engine;
-  HF_RETURN_IF_ERROR(engine.Advance(history.subspan(prompt_tokens), &live.position));
-  HF_ASSIGN_OR_RETURN(const constrain::Mask* mask, engine.MaskAt(live.position));
+  const std::span<const TokenId> generated = history.subspan(prompt_tokens);
+  const auto masked = [&]() -> absl::StatusOr<const constrain::Mask*> {
+    HF_RETURN_IF_ERROR(engine.Advance(generated, &live.position));
+    return engine.MaskAt(live.position);
+  };
+  auto found = masked();
+  // The engine begins anew after it was full; only what is too much for an empty one as well is the request's fault.
+  if (absl::IsResourceExhausted(found.status())) found = masked();
+  HF_ASSIGN_OR_RETURN(const constrain::Mask* mask, std::move(found));
   if (mask->count == 0 && !mask->complete) {
     return absl::InvalidArgumentError(fmt::format("the constraint allows no token of this model's vocabulary after {} tokens",
                                                   history.size() - prompt_tokens));

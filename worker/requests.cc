@@ -125,6 +125,10 @@ void Requests::Submit(const proto::Submit& submit) {
 
 void Requests::Collect(const exec::ExecResult& result) {
   step_tokens_.clear();
+  for (const sched::SampledToken& sampled : result.result.sampled) {
+    if (!sampled.refused) continue;
+    if (auto it = live_.find(sampled.request); it != live_.end()) it->second.refused = true;
+  }
   for (const exec::StepLogprobs& lp : result.logprobs) {
     if (lp.prompt) {
       auto it = live_.find(lp.request);
@@ -168,7 +172,7 @@ void Requests::FillEvents(proto::StepReport* report) {
       case sched::EndReason::kCancelled: event->set_finish(proto::FINISH_CANCELLED); break;
       case sched::EndReason::kFailed:
         event->set_finish(proto::FINISH_ERROR);
-        event->mutable_error()->set_kind(EngineError::INTERNAL);
+        event->mutable_error()->set_kind(live.refused ? EngineError::INVALID : EngineError::INTERNAL);
         event->mutable_error()->set_message(e.message);
         break;
       case sched::EndReason::kNeverFits:

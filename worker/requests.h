@@ -41,6 +41,7 @@ class Requests final {
     bool wants_prompt_logprobs = false;
     uint64_t queued_ms = 0;
     Instant submitted{};
+    bool refused = false;                  // failed by its own bias or constraint: another try would fail as well
     std::vector<proto::Token> prompt;      // collected over the chunks of the prefill
   };
 

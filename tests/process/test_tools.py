@@ -191,3 +191,14 @@ def test_what_cannot_be_enforced_is_refused_with_its_place(random_server):
     r = random_server.chat("x", max_tokens=4, response_format={"type": "regex", "pattern": "((a{1,1000}){1,1000}){1,1000}"})
     assert r.status == 200 or r.json["error"]["param"] == "response_format.pattern", r.body
     assert time.monotonic() - t0 < 20
+
+
+def test_a_constraint_that_cannot_be_run_is_the_requests_own_fault(random_server):
+    # So many ways to have come here after a few letters that the matcher gives up: the same again would end the same, so no client may retry.
+    body = {"messages": [{"role": "user", "content": "x"}], "temperature": 0, "max_tokens": 400, "reasoning_effort": "none",
+            "response_format": {"type": "regex", "pattern": "((a{1,1000}){1,1000}){100,1000}"}}
+    r = random_server.post("/v1/chat/completions", body)
+    assert r.status == 400 and r.json["error"]["type"] == "invalid_request_error" and "too ambiguous" in r.json["error"]["message"], r.body
+    stream = random_server.stream("/v1/chat/completions", body)
+    assert stream.error["type"] == "invalid_request_error" and not stream.done and stream.finish(0) is None
+    assert random_server.chat("x", max_tokens=2).status == 200

@@ -105,7 +105,16 @@ SetId Engine::Token(SetId set, TokenId id) {
 
 absl::Status Engine::Advance(std::span<const TokenId> history, Position* position) {
   // Not at every step: a program that fills the limits with one mask would compute everything for each token.
-  if (configurations_.failed() || (configurations_.nearly_full() && masks_computed_ - era_began_at_ > kFewestMasks)) StartEra();
+  const bool anew = configurations_.failed() || (configurations_.nearly_full() && masks_computed_ - era_began_at_ > kFewestMasks);
+  if (anew) StartEra();
+  const absl::Status status = Follow(history, position);
+  if (anew || !configurations_.failed()) return status;
+  // What other requests left may be what filled it: this one alone, then.
+  StartEra();
+  return Follow(history, position);
+}
+
+absl::Status Engine::Follow(std::span<const TokenId> history, Position* position) {
   if (position->era != era_ || position->tokens > history.size()) *position = {configurations_.Start(), era_, 0};
   while (position->tokens < history.size()) {
     const TokenId id = history[position->tokens];

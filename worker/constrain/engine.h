@@ -79,6 +79,7 @@ class Engine final {
     size_t bytes() const { return mask.bits.size() * 8 + mask.few.size() * 4 + key.size() * 16 + 128; }
   };
 
+  absl::Status Follow(std::span<const TokenId> history, Position* position);
   SetId Token(SetId set, TokenId id);
   // The stack that no token can tell from this one.
   FrameId Seen(FrameId stack);

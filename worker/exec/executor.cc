@@ -101,17 +101,19 @@ void Executor::PrepareConstraints(const sched::StepPlan& plan, const SamplingTab
 }
 
 Sample Executor::DrawToken(const sched::StepEntry& e, const SamplingParams& params, std::string* why) {
-  if (!params.constrained) return sampler_.Draw(host_row_, params, e.history, e.prompt_tokens);
+  const auto draw = [&](const AllowedTokens* allowed) {
+    Sample out = sampler_.Draw(host_row_, params, e.history, e.prompt_tokens, allowed);
+    if (out.refused) *why = fmt::format("token {} could not be drawn: {}", e.history.size() - e.prompt_tokens, out.why);
+    return out;
+  };
+  if (!params.constrained) return draw(nullptr);
   const auto allowed = constraints_ == nullptr ? absl::StatusOr<AllowedTokens>(absl::InternalError("nobody knows this request's constraint"))
                                                : constraints_->Allowed(e.request, e.history, e.prompt_tokens);
+  if (allowed.ok()) return draw(&*allowed);
   Sample out;
-  if (!allowed.ok()) {
-    out.failed = true;
-    *why = std::string(allowed.status().message());
-    return out;
-  }
-  out = sampler_.Draw(host_row_, params, e.history, e.prompt_tokens, &*allowed);
-  if (out.failed) *why = fmt::format("token {} could not be drawn: {}", e.history.size() - e.prompt_tokens, out.why);
+  out.failed = true;
+  out.refused = !absl::IsInternal(allowed.status());
+  *why = std::string(allowed.status().message());
   return out;
 }
 
@@ -169,6 +171,7 @@ void Executor::SampleTile(const sched::StepPlan& plan, const SamplingTable& tabl
     token.request = e.request;
     token.token = s.token;
     token.failed = s.failed || FaultPoint("exec.sample");
+    token.refused = s.refused;
     token.is_stop = !s.failed && std::binary_search(entry.params.stop_tokens.begin(), entry.params.stop_tokens.end(), s.token);
     if (token.failed) {
       const char* why = !token.why.empty() ? token.why.c_str() : s.failed ? s.why : "fault point exec.sample";

@@ -205,7 +205,7 @@ Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span
   }
   Peak peak = raw;
   if (edited && !Scan(logits, &peak)) {
-    out.failed = true;
+    out.failed = out.refused = true;
     out.why = !peak.clean             ? "a biased logit is not finite"
               : allowed != nullptr ? "bias and suppression leave no token of those that the constraint allows"
                                    : "bias and suppression leave no token";

@@ -55,6 +55,7 @@ struct Sample {
   TokenId token = 0;
   bool failed = false;
   const char* why = "";               // with failed
+  bool refused = false;               // with failed: the logits were fine, but the request's bias or constraint left nothing of them
   float logprob = 0.f;                // with params.logprobs
   std::vector<TokenLogprob> top;      // descending; ties: lowest id
 };

@@ -40,6 +40,7 @@ struct SampledToken {
   bool is_stop = false;                          // the token is in the request's stop set
   bool failed = false;                           // no token could be drawn: this request fails alone
   std::string why{};                             // with failed: words for the client; empty: the logits were not finite
+  bool refused = false;                          // with failed: by what the request asks for; told where tokens are drawn, decides nothing here
 };
 
 struct StepResult {

@@ -289,6 +289,34 @@ TEST_CASE("the type of a tagged argument is found in bounded time") {
   }
 }
 
+// Names that look like the words around them.
+TEST_CASE("grammars of tool formats: a named tool is the one that is called") {
+  Dice dice(13);
+  const std::vector<std::string> names = {"f", "call:f", "call", "function", "functions.f", "f:0", "functions.f:0", "to", "json", "assistant", "name"};
+  for (const Family& family : Families()) {
+    Rig rig(family.tools, family.reasoning, family.tags);
+    std::vector<std::pair<std::string, std::string>> tools;
+    for (const std::string& name : names) tools.push_back({name, R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]})"});
+    rig.tools = MakeTools(tools);
+    for (const auto& [name, schema] : tools) {
+      rig.policy = {Mode::kRequired, {name}, false};
+      grammar::Builder builder;
+      const auto root = rig.format->Grammar(builder, rig.tools, rig.policy, "");
+      REQUIRE(root.ok());
+      const auto engine = holdfast::test::MakeEngine(holdfast::test::Compile(builder, *root), Texts(rig.vocabulary));
+      rig.policy.allowed.clear();  // the reader is to know which of all it is
+      const auto ids = RandomAnswer(rig, *engine, dice, Closers(family));
+      REQUIRE(ids);
+      const std::vector<Unit> units = UnitsOf(rig, *ids);
+      const std::string text = Joined(units);
+      CAPTURE(family.tools, name, text);
+      const Answer a = rig.ParseUnits(units, [](size_t) { return true; });
+      REQUIRE(a.calls.size() == 1);
+      CHECK(a.calls[0].name == name);
+    }
+  }
+}
+
 // Names with whatever a client may write into them: a grammar that takes one has to write calls that the parser reads with that name.
 TEST_CASE("grammars of tool formats: property names come through, or are refused") {
   Dice dice(11);

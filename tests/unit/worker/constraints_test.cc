@@ -175,9 +175,37 @@ TEST_CASE("the mask comes first, stop tokens only at the end, log-probabilities 
     params.suppress_tokens = {3, 100};
     const exec::Sample nothing = draw(&end);
     CHECK(nothing.failed);
+    CHECK(nothing.refused);
     CHECK_THAT(std::string(nothing.why), Catch::Matchers::Contains("constraint"));
     params.suppress_tokens.clear();
   }
+}
+
+// What other requests of the same program left in the engine must not make one fail that could be run alone.
+TEST_CASE("requests that share a program do not exhaust it for each other") {
+  const std::string program = Program(R"({"type":"array","items":{"type":"string","maxLength":60},"maxItems":60})");
+  ConstraintsOptions options;
+  options.engine.configurations.max_frames = 2500;
+  Constraints constraints(ByteVocabulary(), options);
+  for (uint32_t i = 0; i < 40; ++i) {
+    // i strings of one letter, then a long one: configurations that no other request meets.
+    std::string text = "[";
+    for (uint32_t k = 0; k < i; ++k) text += "\"a\", ";
+    text += '"' + std::string(50, 'b');
+    const std::vector<TokenId> history = Tokens(text);
+    const RequestId live(2 * i + 1), resumed(2 * i + 2);
+    CAPTURE(i);
+    REQUIRE(constraints.Add(live, program, {}, {}).ok());
+    for (size_t n = 0; n <= history.size(); ++n) REQUIRE(constraints.Allowed(live, std::span(history).first(n), 0).ok());
+    REQUIRE(constraints.Add(resumed, program, history, {}).ok());
+    constraints.Remove(live);
+    constraints.Remove(resumed);
+  }
+  // One that does not fit alone is refused, however often it is asked for.
+  std::string much = "[";
+  for (uint32_t k = 0; k < 59; ++k) much += '"' + std::string(60, 'c') + "\", ";
+  CHECK(constraints.Add(RequestId(1000), program, Tokens(much), {}).code() == absl::StatusCode::kResourceExhausted);
+  CHECK(constraints.Add(RequestId(1001), program, {}, {}).ok());
 }
 
 TEST_CASE("a vocabulary that cannot spell the answer fails with words") {
