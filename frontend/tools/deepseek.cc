@@ -20,8 +20,8 @@ enum class SectionStyle : uint8_t { kV3, kV31, kKimi };
 // write them plainly, Kimi's name as functions.NAME:INDEX.
 class SectionReader final : public CallReader {
  public:
-  SectionReader(const Tags* tags, const SectionSymbols* symbols, char opener, const ToolSet* tools, CallSink* sink)
-      : tags_(tags), symbols_(*symbols), tools_(tools), sink_(sink), state_(opener == symbols->call ? State::kHead : State::kBetween) {}
+  SectionReader(const Tags* tags, const SectionSymbols* symbols, SectionStyle style, char opener, const ToolSet* tools, CallSink* sink)
+      : tags_(tags), symbols_(*symbols), style_(style), tools_(tools), sink_(sink), state_(opener == symbols->call ? State::kHead : State::kBetween) {}
 
   Verdict Feed(char c) override {
     switch (state_) {
@@ -72,17 +72,22 @@ class SectionReader final : public CallReader {
   }
 
   Verdict Separator() {
-    std::string_view name = TrimBlanks(head_);
-    tool_ = tools_->Find(name);
-    if (tool_ == nullptr && name == "function") {
+    // The way this format writes names comes first: a tool may be called "function", or "functions.x:0".
+    const std::string_view name = TrimBlanks(head_);
+    std::string_view bare = name;
+    if (bare.starts_with("functions.")) bare.remove_prefix(10);
+    if (const size_t colon = bare.rfind(':'); colon != std::string_view::npos) bare = bare.substr(0, colon);
+    const bool framed = name == "function";
+    tool_ = nullptr;
+    if (!(framed && style_ == SectionStyle::kV3)) {
+      const bool kimi = style_ == SectionStyle::kKimi;
+      tool_ = tools_->Find(kimi ? bare : name);
+      if (tool_ == nullptr && !framed) tool_ = tools_->Find(kimi ? name : bare);
+    }
+    if (tool_ == nullptr && framed) {
       head_.clear();
       state_ = State::kName;
       return Verdict::kMore;
-    }
-    if (tool_ == nullptr) {
-      if (name.starts_with("functions.")) name.remove_prefix(10);
-      if (const size_t colon = name.rfind(':'); colon != std::string_view::npos) name = name.substr(0, colon);
-      tool_ = tools_->Find(name);
     }
     if (tool_ == nullptr) return Verdict::kReject;
     state_ = State::kFence;
@@ -124,6 +129,7 @@ class SectionReader final : public CallReader {
 
   const Tags* tags_;
   const SectionSymbols& symbols_;
+  const SectionStyle style_;
   const ToolSet* tools_;
   CallSink* sink_;
   State state_;
@@ -152,7 +158,7 @@ class Section final : public CallSyntax {
   bool Opens(char c, bool) const override { return c == symbols_.open || c == symbols_.call; }
   std::string_view openers() const override { return openers_; }
   std::unique_ptr<CallReader> NewReader(char opener, const ToolSet& tools, CallSink* sink) const override {
-    return std::make_unique<SectionReader>(&tags_, &symbols_, opener, &tools, sink);
+    return std::make_unique<SectionReader>(&tags_, &symbols_, style_, opener, &tools, sink);
   }
 
   absl::StatusOr<grammar::Node> CallsGrammar(grammar::Builder& builder, std::span<const CallableTool> tools, bool parallel) const override {

@@ -54,13 +54,14 @@ class Gemma4Reader final : public CallReader {
       head_.push_back(c);
       return Verdict::kMore;
     }
-    std::string_view name = TrimBlanks(head_);
-    const Tool* tool = tools_->Find(name);
-    if (tool == nullptr) {
-      if (name.starts_with("call")) name = TrimBlanks(name.substr(4));
-      if (name.starts_with(":")) name = TrimBlanks(name.substr(1));
-      tool = tools_->Find(name);
-    }
+    const std::string_view name = TrimBlanks(head_);
+    std::string_view bare = name;
+    if (bare.starts_with("call")) bare = TrimBlanks(bare.substr(4));
+    const bool colon = bare.starts_with(":");
+    if (colon) bare = TrimBlanks(bare.substr(1));
+    // Behind "call:" first: a tool may be called "call:x" itself. Without the colon, "callback" is a name.
+    const Tool* tool = tools_->Find(colon ? bare : name);
+    if (tool == nullptr) tool = tools_->Find(colon ? name : bare);
     if (tool == nullptr) return Verdict::kReject;
     sink_->BeginCall(tool->name);
     arguments_.emplace(ObjectReader::Style::kGemma4, tags_, symbols_.quote, &tool->parameters);
