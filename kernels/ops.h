@@ -18,6 +18,7 @@
 #include <string>
 
 #include "kernels/buffer.h"
+#include "kernels/reservation.h"
 #include "kernels/view.h"
 
 namespace holdfast::kernels {
@@ -98,6 +99,10 @@ class Ops {
   virtual void CopyToHost(std::byte* dst, const std::byte* src, int64_t bytes) = 0;  // after Sync() the bytes are there
   // dst is this backend's memory; src may be reused when the call returns.
   virtual void CopyFromHost(std::byte* dst, const std::byte* src, int64_t bytes) { std::memcpy(dst, src, static_cast<size_t>(bytes)); }
+  // Address space of this backend's memory; see reservation.h. kResourceExhausted when there is none.
+  virtual absl::StatusOr<std::unique_ptr<Reservation>> Reserve(int64_t bytes) { return ReserveHost(bytes); }
+  // Bytes the device has left. Asked only where HostMemory() is false: the host's memory is model/memory.h's business.
+  virtual int64_t FreeMemory() const { return 0; }
   // Whether the host may read and write what Allocate gives (after Sync). False: only through the two copies.
   virtual bool HostMemory() const { return true; }
   // After Sync(): ok, or the first thing that went wrong on the device since the backend was made: kResourceExhausted for memory, kAborted for
@@ -162,6 +167,7 @@ std::unique_ptr<Ops> MakeCpuOps(const CpuOptions& options);
 
 struct CudaOptions {
   int device = 0;                  // as the driver counts (CUDA_VISIBLE_DEVICES)
+  int devices = 1;                 // that must be there, so that all ranks of a group answer alike
 };
 // kUnimplemented: built without CUDA. kNotFound: no driver, or no device. kOutOfRange: fewer devices than that. kUnavailable: the device is
 // busy (another process holds it, or its memory). kFailedPrecondition: the driver is too old, or this build has no code for the device.

@@ -54,7 +54,9 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
   app.add_option("--page-size", c.page_size, "Tokens in a KV page")->capture_default_str()->check(CLI::IsMember({1, 2, 4, 8, 16, 32, 64, 128, 256}));
   app.add_option("--cache-type", cache_type, "radix: share prefixes; none: do not")->capture_default_str()->check(CLI::IsMember({"radix", "none", "naive"}));
   app.add_option("--threads", c.threads, "Compute threads of each rank; 0 = the cores this process may use, divided among the ranks")->capture_default_str()->check(CLI::Range(0, 1024));
-  app.add_option("--backend", c.backend, "auto, cpu or reference")->capture_default_str()->check(CLI::IsMember({"auto", "cpu", "reference"}));
+  app.add_option("--backend", c.backend, "auto (CUDA where a device is, else the CPU), cpu, cuda or reference")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "reference"}));
   app.add_option("--cpu-isa", c.cpu_isa, "auto, scalar, avx2, avx512, ...")->capture_default_str();
   app.add_flag("--check-tensors", c.check_tensors, "Refuse files with non-finite weights (costs a pass over the data)");
   app.add_option("--audit-period", c.audit_period, "Steps between full audits of the ledger")->capture_default_str()->check(CLI::Range(1u, 1u << 20));

@@ -39,7 +39,7 @@ struct WorkerConfig {
   uint32_t page_size = 16;
   bool prefix_cache = true;
   int threads = 0;
-  std::string backend = "auto";              // auto | cpu | reference
+  std::string backend = "auto";              // auto | cpu | cuda | reference
   std::string cpu_isa = "auto";
   bool check_tensors = false;
   uint32_t audit_period = 256;

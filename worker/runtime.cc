@@ -15,6 +15,7 @@
 #include "proto/base/fault.h"
 #include "proto/base/log.h"
 #include "proto/base/status_wire.h"
+#include "worker/backend.h"
 #include "worker/model/card.h"
 #include "worker/model/memory.h"
 #include "worker/model/tensor_plan.h"
@@ -40,6 +41,7 @@ absl::Status PeerFault(absl::Status status) { return Blame(std::move(status), Ex
 
 // A file that is gone or unreadable is the environment's fault only when it may come back; the operator named it, so it is the model's.
 ExitCode ModelFault(const absl::Status& status) {
+  if (absl::IsAborted(status)) return ExitCode::kDevice;  // kernels/ops.h: a device that failed while it took the weights
   return absl::IsResourceExhausted(status) ? ExitCode::kEnvironment : ExitCode::kModel;
 }
 
@@ -69,19 +71,13 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   };
   std::unique_ptr<Runtime> r(new Runtime());
   const int threads = config.threads > 0 || config.tp == 1 ? config.threads : std::max(1, kernels::UsableCores() / static_cast<int>(config.tp));
-  if (config.backend == "reference") {
-    r->ops_ = kernels::MakeReferenceOps();
-  } else {
-    kernels::CpuOptions options;
-    options.threads = threads;
-    options.isa = config.cpu_isa;
-    r->ops_ = kernels::MakeCpuOps(options);
-    if (r->ops_ == nullptr) {
-      return Blame(absl::InvalidArgumentError(fmt::format("--cpu-isa {} is not available on this machine; --cpu-isa auto works", config.cpu_isa)),
-                   ExitCode::kConfig);
-    }
+  ChosenBackend backend = ChooseBackend(config, threads);
+  if (backend.ops == nullptr) {
+    const absl::Status why = backend.code == ExitCode::kConfig ? absl::InvalidArgumentError(backend.why) : absl::UnavailableError(backend.why);
+    return Blame(why, backend.code);
   }
-  LogInfo("backend: {}", r->ops_->Describe());
+  r->ops_ = std::move(backend.ops);
+  LogInfo("backend: {} ({})", r->ops_->Describe(), backend.why);
   stage("backend");
 
   HF_BLAME_RETURN(r->file_, model::GgufFile::Open(config.model), ModelFault(why));
@@ -170,7 +166,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   exec_options.ranks = r->ranks_.get();
   HF_BLAME_RETURN(r->executor_,
                   exec::Executor::Create(r->ops_.get(), std::move(net), r->kv_plan_, r->cache_plan_.shape, exec::KvStorageOptions{}, exec_options),
-                  absl::IsResourceExhausted(why) ? ExitCode::kEnvironment : ExitCode::kConfig);
+                  absl::IsResourceExhausted(why) ? ExitCode::kEnvironment : absl::IsAborted(why) ? ExitCode::kDevice : ExitCode::kConfig);
   r->executor_->SetConstraints(r->constraints_.get());
   // Ranks load at their own pace: the slowest sets the time, and the supervisor's deadline of loading bounds it.
   if (r->ranks_ != nullptr) HF_RETURN_IF_ERROR(PeerFault(events.group->Meet()));
@@ -190,9 +186,12 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
 absl::StatusOr<Runtime::GroupCost> Runtime::CostOfGroup(const WorkerConfig& config, const model::Hparams& whole, const model::TensorPlan& own) const {
   GroupCost cost;
   cost.page_bytes.resize(kv_plan_.groups.size());
+  // Ranks that share the host's memory need what all of them take; ranks with a device each, what the largest takes.
+  const bool shared = ops_->HostMemory();
+  const auto put = [&](uint64_t* to, uint64_t bytes) { *to = shared ? *to + bytes : std::max(*to, bytes); };
   const auto add = [&](const model::TensorPlan& tensors, const model::KvPlan& kv) {
-    cost.weight_bytes += model::WeightStore::BytesNeeded(tensors, *ops_);
-    for (size_t g = 0; g < kv.groups.size(); ++g) cost.page_bytes[g] += static_cast<uint64_t>(kv.groups[g].page_bytes);
+    put(&cost.weight_bytes, model::WeightStore::BytesNeeded(tensors, *ops_));
+    for (size_t g = 0; g < kv.groups.size(); ++g) put(&cost.page_bytes[g], static_cast<uint64_t>(kv.groups[g].page_bytes));
   };
   for (uint32_t rank = 0; rank < config.tp; ++rank) {
     if (rank == config.rank) {
@@ -208,11 +207,17 @@ absl::StatusOr<Runtime::GroupCost> Runtime::CostOfGroup(const WorkerConfig& conf
 }
 
 absl::Status Runtime::AgreeOnMemory(uint64_t mapped_bytes, uint64_t* memory_bytes) {
-  *memory_bytes = model::AvailableMemory().bytes;
+  const bool shared = ops_->HostMemory();
+  *memory_bytes = shared ? model::AvailableMemory().bytes : static_cast<uint64_t>(ops_->FreeMemory());
   std::vector<uint64_t> said{*memory_bytes}, mapped{mapped_bytes};
   if (ranks_ != nullptr) {
     HF_RETURN_IF_ERROR(ranks_->AllGather(*memory_bytes, &said));
     HF_RETURN_IF_ERROR(ranks_->AllGather(mapped_bytes, &mapped));
+  }
+  if (!shared) {  // a device each: the fullest sets what all plan with
+    *memory_bytes = UINT64_MAX;
+    for (size_t r = 0; r < said.size(); ++r) *memory_bytes = std::min(*memory_bytes, said[r] + mapped[r]);
+    return absl::OkStatus();
   }
   *memory_bytes = said[0];
   for (const uint64_t m : mapped) *memory_bytes += m;
@@ -273,6 +278,7 @@ absl::Status Runtime::WarmUp() {
     plan.entries.push_back(std::move(entry));
     plan.total_tokens = to - from;
     const auto ran = executor_->Run(plan, sampling);
+    if (!ran.ok() && !ops_->Health().ok()) return Blame(ran.status(), ExitCode::kDevice);
     if (!ran.ok()) return tp::IsPeerFault(ran.status()) ? PeerFault(ran.status()) : Blame(ran.status(), ExitCode::kIntegrity);
     if ((*ran)->result.sampled.empty() || (*ran)->result.sampled[0].failed) {
       return Blame(absl::InvalidArgumentError("the model's first logits are not finite: the weights are damaged or of another architecture"),

@@ -55,14 +55,14 @@ class Runtime {
 
  private:
   Runtime() = default;
-  // What weights and a page of each pool take on all ranks together: they share this machine's memory, and a page of the plan is a page of
-  // every rank.
+  // What weights and a page of each pool take: of all ranks together where they share this machine's memory, of the largest where each has a
+  // device. A page of the plan is a page of every rank.
   struct GroupCost {
     uint64_t weight_bytes = 0;
     std::vector<uint64_t> page_bytes;      // [group]
   };
   absl::StatusOr<GroupCost> CostOfGroup(const WorkerConfig& config, const model::Hparams& whole, const model::TensorPlan& own) const;
-  // The memory that weights and pools of all ranks may use: as rank 0 sees it, since all must plan with one number.
+  // The memory that weights and pools may use: one number, since all ranks must plan alike. As rank 0 sees the machine; of devices, the least.
   absl::Status AgreeOnMemory(uint64_t mapped_bytes, uint64_t* memory_bytes);
   // Maps the weights the keeper holds, if they are this model's; lets go of them otherwise.
   void MapKeptWeights(const model::TensorPlan& tensors, Keeper& keeper);

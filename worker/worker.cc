@@ -255,10 +255,12 @@ bool Worker::Agree(const sched::StepPlan* plan, const tp::Round& lead) {
   return true;
 }
 
-void Worker::LosePeers(const absl::Status& status) {
+void Worker::LosePeers(const absl::Status& status) { Leave(ExitCode::kPeerLost, status); }
+
+void Worker::Leave(ExitCode code, const absl::Status& status) {
   if (leaving_) return;
   leaving_ = true;
-  exit_code_ = static_cast<int>(ExitCode::kPeerLost);
+  exit_code_ = static_cast<int>(code);
   const std::string why(status.message());
   LogError({{"step", step_}}, "leaving: {}", why);
   WriteFlightRecord();
@@ -319,8 +321,9 @@ absl::Status Worker::RoomFor(const sched::ResizeCommand& resize) const {
     if (wanted > pools[g].capacity + pools[g].unbacked) return absl::OkStatus();  // the scheduler says what the address space allows
     if (wanted > backed) more += static_cast<uint64_t>(storage.plan().groups[g].page_bytes) * (wanted - backed);
   }
-  // The ranks share one machine's memory, and each is about to take as much.
-  return more == 0 ? absl::OkStatus() : model::RequireMemory(more * config_.tp, "growing the KV cache");
+  if (more == 0) return absl::OkStatus();
+  // The ranks share one machine's memory, and each is about to take as much; a device is a rank's own.
+  return storage.RequireRoom(runtime_->ops().HostMemory() ? more * config_.tp : more, "growing the KV cache");
 }
 
 void Worker::Step(const sched::StepPlan& plan) {
@@ -332,6 +335,8 @@ void Worker::Step(const sched::StepPlan& plan) {
   const auto ran = runtime_->executor().Run(plan, requests_->sampling());
   if (!ran.ok()) {
     if (absl::IsCancelled(ran.status()) || tp::IsPeerFault(ran.status())) return LosePeers(ran.status());
+    // What the device left means nothing: the group starts again, and every stream resumes.
+    if (const absl::Status device = runtime_->ops().Health(); !device.ok()) return Leave(ExitCode::kDevice, device);
     Report({Severity::kStructural, "executor", std::string(ran.status().message())});
     return;
   }

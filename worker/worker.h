@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "proto/base/exit_code.h"
 #include "proto/base/finding.h"
 #include "worker/config.h"
 #include "worker/link/lifeline.h"
@@ -49,6 +50,8 @@ class Worker final : public FindingSink {
   void Step(const sched::StepPlan& plan);
   // A collective failed. Sets exit_code_, unless the reason is that we were told to go.
   void LosePeers(const absl::Status& status);
+  // Says why and leaves with the code.
+  void Leave(ExitCode code, const absl::Status& status);
   void SendReport(proto::StepReport report, bool force_status);
   void ApplyPageMoves();
   // kResourceExhausted, with the numbers, when memory does not hold the pages the resize would add on this and the other ranks.

@@ -204,7 +204,7 @@ std::string StatsBody(const proto::StatusReply& status, const StatsContext& cont
   out.Key("mamba").Null().Key("swa");
   PoolPages(window, page, &out);
   // Weights and pages; on a processor they are in main memory.
-  out.Member("vram_bytes", status.backend() == "cpu" ? 0 : bytes).Member("memory_bytes", bytes).Member("backend", status.backend());
+  out.Member("vram_bytes", status.backend().starts_with("cuda") ? bytes : 0).Member("memory_bytes", bytes).Member("backend", status.backend());
   out.Key("throughput").Begin('{');
   NumberOrNull("decode_tps", context.rates.generated, &out);
   NumberOrNull("prefill_tps", context.rates.prompt, &out);

@@ -65,7 +65,7 @@ void AddServe(CLI::App& app, ServeOptions& o, int* status) {
   Forward(serve, s, "page-size", "Tokens in a KV page: 1, 16, 32, ...");
   Forward(serve, s, "cache-type", "radix or none");
   Forward(serve, s, "threads", "Compute threads of a worker; 0 = the cores it may use");
-  Forward(serve, s, "backend", "auto, cpu or reference");
+  Forward(serve, s, "backend", "auto (CUDA where a device is, else the CPU), cpu, cuda or reference");
   Forward(serve, s, "cpu-isa", "auto, scalar, avx2, avx512, ...");
   // Anything else, as it stands: --supervisor-arg --hang-timeout=5
   const auto raw = [serve](const char* name, std::vector<std::string>* to, const char* help) {

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "kernels/cuda/probe.h"
+#include "kernels/cuda/reservation_cuda.h"
 #include "proto/base/check.h"
 
 namespace holdfast::kernels::HF_CUDA_NAMESPACE {
@@ -46,8 +47,8 @@ absl::StatusOr<std::unique_ptr<Ops>> CudaOps::Make(const CudaOptions& options) {
   }
   if (counted == cudaErrorNoDevice || (counted == cudaSuccess && count == 0)) return absl::NotFoundError("no CUDA device");
   if (counted != cudaSuccess) return Unusable(options.device, counted);
-  if (options.device < 0 || options.device >= count) {
-    return absl::OutOfRangeError(fmt::format("CUDA device {} of {}", options.device, count));
+  if (options.device < 0 || std::max(options.device + 1, options.devices) > count) {
+    return absl::OutOfRangeError(fmt::format("{} CUDA devices, where {} are needed", count, std::max(options.device + 1, options.devices)));
   }
   cudaDeviceProp properties{};
   if (const cudaError_t e = cudaGetDeviceProperties(&properties, options.device); e != cudaSuccess) return Unusable(options.device, e);
@@ -79,6 +80,16 @@ Buffer CudaOps::Allocate(int64_t bytes) {
   errors_.Check(cudaSetDevice(device_), "choosing the device");
   if (!errors_.Check(cudaMalloc(&p, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "allocating memory")) return Buffer();
   return Buffer(static_cast<std::byte*>(p), bytes, [](std::byte* q, int64_t) { cudaFree(q); });
+}
+
+absl::StatusOr<std::unique_ptr<Reservation>> CudaOps::Reserve(int64_t bytes) {
+  errors_.Check(cudaSetDevice(device_), "choosing the device");
+  return ReserveDevice(device_, bytes);
+}
+
+int64_t CudaOps::FreeMemory() const {
+  size_t free = 0, total = 0;
+  return cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<int64_t>(free) : 0;
 }
 
 void CudaOps::Sync() {

@@ -30,6 +30,8 @@ class CudaOps final : public Ops {
   void CopyToHost(std::byte* dst, const std::byte* src, int64_t bytes) override;
   void CopyFromHost(std::byte* dst, const std::byte* src, int64_t bytes) override;
   bool HostMemory() const override { return false; }
+  absl::StatusOr<std::unique_ptr<Reservation>> Reserve(int64_t bytes) override;
+  int64_t FreeMemory() const override;
   absl::Status Health() const override;
   WeightLayout LayoutOf(DType type, int64_t out, int64_t in, WeightUse use) const override;
   void Pack(DType type, int64_t out, int64_t in, const WeightLayout& layout, const std::byte* src, std::byte* dst) const override;

@@ -10,6 +10,8 @@
 
 #include "tests/support/model_harness.h"
 #include "tests/support/quantised_ops.h"
+#include "tests/support/simt/emulated_ops.h"
+#include "tests/support/simt/engine.h"
 
 namespace holdfast::test {
 namespace {
@@ -42,8 +44,21 @@ std::vector<float> ReadLogits(const std::string& name) {
   return out;
 }
 
+// The emulated GPU always, a real one where there is one.
+std::vector<std::string> WithCuda(std::vector<std::string> backends) {
+  backends.push_back("cuda emulated");
+  if (kernels::MakeCudaOps({}).ok()) backends.push_back("cuda");
+  return backends;
+}
+
 std::unique_ptr<kernels::Ops> MakeOps(const std::string& backend) {
   if (backend == "reference") return kernels::MakeReferenceOps();
+  if (backend == "cuda emulated" || backend == "cuda") {
+    auto cuda = backend == "cuda" ? kernels::MakeCudaOps({}) : kernels::cuda_emulated::MakeOps({});
+    INFO(cuda.status());
+    REQUIRE(cuda.ok());
+    return *std::move(cuda);
+  }
   kernels::CpuOptions options;
   options.threads = 2;
   options.isa = backend;
@@ -116,12 +131,12 @@ void CheckAgainstReference(const Fixture& fixture, const std::string& backend, c
 }  // namespace
 
 TEST_CASE("every fixture agrees with its reference logits, fed whole and in chunks of 1, 3 and 16", "[golden]") {
-  const std::string backend = GENERATE("reference", "auto", "scalar");
+  const std::string backend = GENERATE(from_range(WithCuda({"reference", "auto", "scalar"})));
   const auto ops = MakeOps(backend);
   for (const Fixture& fixture : kFixtures) {
     const auto ids = ReadIds(fixture.ids);
     for (const int32_t page_size : {16, 1}) {
-      if (backend == "scalar" && page_size == 1) continue;  // pages are the same code whatever the instructions
+      if ((backend == "scalar" || backend == "cuda emulated") && page_size == 1) continue;  // pages are the same code whatever the instructions
       CAPTURE(page_size, ops->Describe());
       HarnessOptions options;
       options.page_size = page_size;
@@ -129,6 +144,7 @@ TEST_CASE("every fixture agrees with its reference logits, fed whole and in chun
       const auto whole = Run(*h, h->NewSequence(), ids, 0);
       CheckAgainstReference(fixture, backend, whole);
       for (const size_t chunk : {1, 3, 16}) {
+        if (backend == "cuda emulated" && chunk == 1) continue;  // the other cases decode
         CAPTURE(fixture.name, chunk);
         // Not just close: a row's result does not depend on how the prompt was cut.
         CHECK(SameBits(Run(*h, h->NewSequence(), ids, chunk), whole));
@@ -138,11 +154,12 @@ TEST_CASE("every fixture agrees with its reference logits, fed whole and in chun
 }
 
 TEST_CASE("a sequence that takes over the cached prefix of another computes the same rows", "[golden]") {
-  const std::string backend = GENERATE("reference", "auto");
+  const std::string backend = GENERATE(from_range(WithCuda({"reference", "auto"})));
   const auto ops = MakeOps(backend);
   for (const Fixture& fixture : kFixtures) {
     const auto ids = ReadIds(fixture.ids);
     for (const int32_t page_size : {16, 1}) {
+      if (backend == "cuda emulated" && page_size == 16) continue;  // the case above had it
       CAPTURE(fixture.name, page_size);
       HarnessOptions options;
       options.page_size = page_size;
@@ -162,7 +179,7 @@ TEST_CASE("a sequence that takes over the cached prefix of another computes the 
 }
 
 TEST_CASE("rows do not depend on what shares the batch, nor on page moves", "[golden]") {
-  const std::string backend = GENERATE("reference", "auto");
+  const std::string backend = GENERATE(from_range(WithCuda({"reference", "auto"})));
   const auto ops = MakeOps(backend);
   for (const char* name : {"gemma4-moe", "gemma4-q4", "gptoss"}) {
     const auto ids = ReadIds(std::string(name) == "gptoss" ? "other" : "gemma4");
@@ -189,7 +206,7 @@ TEST_CASE("rows do not depend on what shares the batch, nor on page moves", "[go
 }
 
 TEST_CASE("every KV type stays near the reference", "[golden]") {
-  const std::string backend = GENERATE("reference", "auto");
+  const std::string backend = GENERATE(from_range(WithCuda({"reference", "auto"})));
   const auto ops = MakeOps(backend);
   // A dense model shows the type's own noise; with experts a router's near-tie may fall the other way, which costs a row or two.
   struct {
@@ -217,6 +234,31 @@ TEST_CASE("every KV type stays near the reference", "[golden]") {
   const auto refused = ModelHarness::Open(Path("gemma4-dense.gguf"), ops.get(), {kernels::KvDType::kQ8_0, 16, 8});
   REQUIRE(!refused.ok());
   CHECK(std::string(refused.status().message()).find("multiples of 32") != std::string::npos);
+}
+
+// The model and the storage compose operations and never touch what is on the device. Here the host may not: it would die.
+TEST_CASE("nothing but kernels and copies touches the device's memory", "[golden]") {
+  simt::Configure({3, true});
+  {
+    const auto ops = MakeOps("cuda emulated");
+    CHECK(simt::HostFaults([&] {
+      const kernels::Buffer buffer = ops->Allocate(64);
+      *buffer.as<volatile float>() = 1.f;
+    }));
+    for (const char* name : {"llama", "gemma4-moe", "gptoss"}) {
+      const auto ids = ReadIds(std::string(name) == "gemma4-moe" ? "gemma4" : "other");
+      auto h = Open(name, ops.get(), {});
+      const auto whole = Run(*h, h->NewSequence(), {ids.begin(), ids.begin() + 12}, 5);
+      h->MoveAllPages();
+      CHECK(h->storage().SetPages(0, 8).ok());
+      CHECK(h->storage().SetPages(0, 256).ok());
+      const auto want = ReadLogits(name);
+      CAPTURE(name);
+      CHECK(Nmse(whole, {want.data(), whole.size()}) < 1e-6);
+    }
+    CHECK(ops->Health().ok());
+  }
+  simt::Configure({});
 }
 
 }  // namespace holdfast::test

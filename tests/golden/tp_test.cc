@@ -10,6 +10,7 @@
 
 #include "tests/support/model_harness.h"
 #include "tests/support/ranks.h"
+#include "tests/support/simt/emulated_ops.h"
 #include "worker/model/tools/make_model.h"
 
 namespace holdfast::test {
@@ -32,6 +33,7 @@ std::vector<float> ReadLogits(const std::string& name) {
 
 std::unique_ptr<kernels::Ops> MakeOps(const std::string& backend) {
   if (backend == "reference") return kernels::MakeReferenceOps();
+  if (backend == "cuda emulated") return kernels::cuda_emulated::MakeOps({}).value();
   kernels::CpuOptions options;
   options.threads = 1;
   return kernels::MakeCpuOps(options);
@@ -81,8 +83,10 @@ constexpr Fixture kFixtures[] = {
 }  // namespace
 
 TEST_CASE("two ranks compute what one computes, for every family", "[golden][tp]") {
-  const std::string backend = GENERATE("reference", "auto");
+  const std::string backend = GENERATE("reference", "auto", "cuda emulated");
   for (const Fixture& fixture : kFixtures) {
+    // Of a device the collectives' copies are what is new.
+    if (backend == "cuda emulated" && std::string(fixture.name) != "llama" && std::string(fixture.name) != "gemma4-q4") continue;
     const auto file = model::GgufFile::Open(Path(std::string(fixture.name) + ".gguf"));
     REQUIRE(file.ok());
     const auto ids = ReadIds(fixture.ids);

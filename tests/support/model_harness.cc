@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Open(const model::Gg
   kv::CacheShape cache;
   cache.page_size = static_cast<uint32_t>(options.page_size);
   for (const model::KvGroup& g : plan.groups) cache.groups.push_back({g.window, options.pages, options.pages});
-  HF_ASSIGN_OR_RETURN(h->storage_, exec::KvStorage::Create(plan, cache, {}));
+  HF_ASSIGN_OR_RETURN(h->storage_, exec::KvStorage::Create(*ops, plan, cache, {}));
   h->next_page_.assign(plan.groups.size(), 0);
   return h;
 }
@@ -102,7 +102,7 @@ void ModelHarness::MoveAllPages() {
         if (to[page] < 0) {
           HF_CHECK(next_page_[g] < storage_->pages(static_cast<int>(g)));
           to[page] = static_cast<int32_t>(next_page_[g]++);
-          storage_->MovePage(*ops_, static_cast<int>(g), static_cast<uint32_t>(page), static_cast<uint32_t>(to[page]));
+          storage_->MovePage(static_cast<int>(g), static_cast<uint32_t>(page), static_cast<uint32_t>(to[page]));
         }
         page = to[page];
       }

@@ -39,11 +39,13 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(kernels::Ops* ops, st
                                                            const ExecutorOptions& options) {
   HF_CHECK(options.max_logit_rows > 0 && options.max_step_tokens > 0);
   std::unique_ptr<Executor> executor(new Executor(ops, std::move(model), options));
-  HF_ASSIGN_OR_RETURN(executor->storage_, KvStorage::Create(plan, cache, storage));
+  HF_ASSIGN_OR_RETURN(executor->storage_, KvStorage::Create(*ops, plan, cache, storage));
   executor->model_->Reserve(*ops, options.max_step_tokens);
   const int64_t vocab = executor->model_->hparams().vocab;
+  HF_RETURN_IF_ERROR(ops->Health());
   if (!executor->draws()) return executor;
   executor->logits_ = ops->Allocate(static_cast<int64_t>(options.max_logit_rows) * vocab * static_cast<int64_t>(sizeof(float)));
+  HF_RETURN_IF_ERROR(ops->Health());
   executor->host_row_.resize(vocab);
   return executor;
 }
@@ -134,6 +136,10 @@ absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable
       if (score || (e.sample && last)) wanted_.push_back({first + static_cast<int32_t>(r), i, e.sample && last, position});
     }
   }
+  if (wanted_.empty()) {
+    ops_->Sync();
+    HF_RETURN_IF_ERROR(ops_->Health());
+  }
   const int64_t vocab = model_->hparams().vocab;
   for (size_t begin = 0; begin < wanted_.size(); begin += options_.max_logit_rows) {
     const size_t n = std::min<size_t>(options_.max_logit_rows, wanted_.size() - begin);
@@ -142,6 +148,7 @@ absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable
     const kernels::Mat tile(logits_.as<float>(), static_cast<int64_t>(n), vocab);
     model_->Logits(*ops_, rows_, tile);
     ops_->Sync();
+    HF_RETURN_IF_ERROR(ops_->Health());
     if (!model_->status().ok()) return model_->status();
     if (draws()) SampleTile(plan, table, begin, tile);
   }

@@ -86,11 +86,11 @@ class Executor {
                                                           const ExecutorOptions& options);
 
   // The reference is valid until the next Run. kInternal when an entry that samples has no parameters in the table (our bug, but the
-  // worker would rather exit 70 with words than abort). With several ranks all run the same plan; rank 0 draws the tokens and the others
+  // worker would rather exit 70 with words than abort). ops.Health() when the device failed: nothing was drawn from what it left. With several ranks all run the same plan; rank 0 draws the tokens and the others
   // receive them (log-probabilities and failures stay with rank 0). A collective's error (tp/collective.h) when a peer is lost.
   absl::StatusOr<const ExecResult*> Run(const sched::StepPlan& plan, const SamplingTable& table);
 
-  void MovePage(int group, uint32_t from, uint32_t to) { storage_->MovePage(*ops_, group, from, to); }
+  void MovePage(int group, uint32_t from, uint32_t to) { storage_->MovePage(group, from, to); }
   absl::Status SetPages(int group, uint32_t pages) { return storage_->SetPages(group, pages); }
 
   // Must outlive the executor, or be taken back with null. Without one, a constrained request fails.

@@ -1,7 +1,7 @@
 #pragma once
-// The memory behind the page tables: for every group one reservation of address space, in which each layer has its pages side by side
+// The memory behind the page tables: for every group one reservation of the backend's address space, in which each layer has its pages side by side
 // (page p of a layer at layer_base + p * page_bytes). Base addresses never change, whatever a resize does; memory is taken when a page
-// is first written and given back by SetPages. It knows nothing of who holds a page: worker/kv does.
+// is first written (on a device: when it is backed) and given back by SetPages. It knows nothing of who holds a page: worker/kv does.
 //
 // Threads: the worker's step thread only.
 #include <absl/status/status.h>
@@ -27,9 +27,9 @@ struct KvStorageOptions {
 class KvStorage {
  public:
   // cache.groups[i] sizes plan.groups[i] (same windows, same order). kResourceExhausted with the numbers when there is no room.
-  static absl::StatusOr<std::unique_ptr<KvStorage>> Create(const model::KvPlan& plan, const kv::CacheShape& cache,
+  // ops must outlive the storage.
+  static absl::StatusOr<std::unique_ptr<KvStorage>> Create(kernels::Ops& ops, const model::KvPlan& plan, const kv::CacheShape& cache,
                                                            const KvStorageOptions& options);
-  ~KvStorage();
   KvStorage(const KvStorage&) = delete;
   KvStorage& operator=(const KvStorage&) = delete;
 
@@ -41,21 +41,23 @@ class KvStorage {
   absl::Status SetPages(int group, uint32_t pages);
   uint32_t pages(int group) const { return groups_[group].pages; }
   // Copies every layer's part of page `from` to page `to`.
-  void MovePage(kernels::Ops& ops, int group, uint32_t from, uint32_t to);
+  void MovePage(int group, uint32_t from, uint32_t to);
   uint64_t backed_bytes() const;
+  // kResourceExhausted with the numbers when `bytes` more do not fit what the machine, or the device, has left.
+  absl::Status RequireRoom(uint64_t bytes, const char* what) const;
 
  private:
   struct Group {
-    std::byte* base = nullptr;
-    uint64_t reserved_bytes = 0;
+    std::unique_ptr<kernels::Reservation> memory;
     uint32_t pages = 0;
     uint32_t reserve_pages = 0;
     std::vector<int32_t> layers;
     std::vector<uint64_t> layer_offset;
   };
   KvStorage() = default;
-  absl::Status Populate(int group, uint32_t first, uint32_t last);
+  absl::Status Back(int group, uint32_t first, uint32_t last);
 
+  kernels::Ops* ops_ = nullptr;
   model::KvPlan plan_;
   std::vector<kernels::KvLayer> layers_;
   std::vector<Group> groups_;

@@ -71,8 +71,8 @@ Gemma4Model::Gemma4Model(const Hparams& h, std::shared_ptr<const WeightStore> we
     l.gate = Matrix(i, "ffn_gate.weight");
     l.up = Matrix(i, "ffn_up.weight");
     l.down = Matrix(i, "ffn_down.weight");
-    const Vec scale = Vector(i, "layer_output_scale.weight");
-    if (!scale.empty()) l.output_scale = scale[0];  // the arena is host memory
+    const Vec scale = weights_->host_vector(LayerName(i, "layer_output_scale.weight"));
+    if (!scale.empty()) l.output_scale = scale[0];
     if (h.experts > 0) {
       l.router = Matrix(i, "ffn_gate_inp.weight");
       l.router_scale = Vector(i, "ffn_gate_inp.scale");

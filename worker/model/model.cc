@@ -63,8 +63,19 @@ void Model::AddProduct(kernels::Ops& ops, const kernels::Weight& w, kernels::Vec
 void Model::SumOverRanks(kernels::Ops& ops, kernels::Mat x) {
   if (ranks_ == nullptr || !status_.ok()) return;
   HF_CHECK(x.stride == x.cols);
+  const kernels::Mat part = OnHost(ops, x);
   ops.Sync();
-  status_ = ranks_->AllReduceSum({x.data, static_cast<size_t>(x.rows * x.cols)});
+  status_ = ranks_->AllReduceSum({part.data, static_cast<size_t>(x.rows * x.cols)});
+  if (part.data != x.data && status_.ok()) {
+    ops.CopyFromHost(reinterpret_cast<std::byte*>(x.data), reinterpret_cast<const std::byte*>(part.data), x.rows * x.cols * int64_t{sizeof(float)});
+  }
+}
+
+kernels::Mat Model::OnHost(kernels::Ops& ops, kernels::Mat x) {
+  if (ops.HostMemory()) return x;
+  host_.resize(static_cast<size_t>(x.rows * x.cols));
+  ops.CopyToHost(reinterpret_cast<std::byte*>(host_.data()), reinterpret_cast<const std::byte*>(x.data), x.rows * x.cols * int64_t{sizeof(float)});
+  return {host_.data(), x.rows, x.cols};
 }
 
 void Model::Grow(kernels::Ops& ops, Scratch* scratch, int64_t rows, int64_t cols) {
@@ -101,8 +112,16 @@ void Model::Logits(kernels::Ops& ops, std::span<const int32_t> rows, kernels::Ma
   ops.MatMul(hidden, {&product, 1});
   if (hparams_.logit_softcap > 0.f) ops.Softcap(part, hparams_.logit_softcap);
   if (!divided() || !status_.ok()) return;
+  const kernels::Mat mine = OnHost(ops, part);
   ops.Sync();
-  status_ = ranks_->AllGatherColumns(part, vocab_shares_, ranks_->rank() == 0 ? out : kernels::Mat());
+  const bool whole = ranks_->rank() == 0, apart = mine.data != part.data;
+  if (whole && apart) host_whole_.resize(static_cast<size_t>(out.rows * out.cols));
+  const kernels::Mat all = !whole ? kernels::Mat() : apart ? kernels::Mat(host_whole_.data(), out.rows, out.cols) : out;
+  status_ = ranks_->AllGatherColumns(mine, vocab_shares_, all);
+  if (whole && apart && status_.ok()) {
+    HF_CHECK(out.stride == out.cols);
+    ops.CopyFromHost(reinterpret_cast<std::byte*>(out.data), reinterpret_cast<const std::byte*>(all.data), out.rows * out.cols * int64_t{sizeof(float)});
+  }
 }
 
 kernels::Weight Model::Matrix(int layer, std::string_view suffix) const { return weights_->matrix(LayerName(layer, suffix)); }

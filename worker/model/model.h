@@ -101,7 +101,11 @@ class Model {
   tp::Collective* const ranks_;
   std::vector<int64_t> vocab_shares_;                                 // [rank], when divided
   int64_t first_token_ = 0;
+  // x where collectives can reach it: itself, or, after the next Sync, a copy.
+  kernels::Mat OnHost(kernels::Ops& ops, kernels::Mat x);
+
   std::vector<uint32_t> part_tokens_;
+  std::vector<float> host_, host_whole_;                              // of OnHost; of rank 0's gathered logits
   absl::Status status_;
 };
 

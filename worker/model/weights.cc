@@ -281,7 +281,7 @@ class WeightStore::Packer {
   absl::Status error_;
 };
 
-absl::StatusOr<std::shared_ptr<const WeightStore>> WeightStore::Create(const GgufFile& file, const TensorPlan& plan, const kernels::Ops& ops,
+absl::StatusOr<std::shared_ptr<const WeightStore>> WeightStore::Create(const GgufFile& file, const TensorPlan& plan, kernels::Ops& ops,
                                                                        const WeightOptions& options) {
   const Layout layout = MakeLayout(plan, ops);
   if (options.check_memory) {
@@ -308,12 +308,12 @@ absl::StatusOr<std::shared_ptr<const WeightStore>> WeightStore::Create(const Ggu
   munmap(p, layout.total);  // F_SEAL_WRITE needs that no writable mapping is left
   if (!status.ok()) return status;
   if (fcntl(store->fd_.get(), F_ADD_SEALS, kSeals) != 0) return absl::InternalError(fmt::format("cannot seal the weights: {}", strerror(errno)));
-  HF_RETURN_IF_ERROR(store->MapSealed(layout));
+  HF_RETURN_IF_ERROR(store->MapSealed(layout, ops));
   return std::shared_ptr<const WeightStore>(std::move(store));
 }
 
 absl::StatusOr<std::shared_ptr<const WeightStore>> WeightStore::Attach(UniqueFd fd, const GgufFile& file, const TensorPlan& plan,
-                                                                       const kernels::Ops& ops) {
+                                                                       kernels::Ops& ops) {
   const Layout layout = MakeLayout(plan, ops);
   const auto refuse = [](std::string why) { return absl::FailedPreconditionError("kept weights cannot be used: " + why); };
   struct stat st;
@@ -331,25 +331,40 @@ absl::StatusOr<std::shared_ptr<const WeightStore>> WeightStore::Attach(UniqueFd 
   if (fingerprint != header.fingerprint || header.modified != file.modified()) return refuse("they were packed from another file");
   std::shared_ptr<WeightStore> store(new WeightStore);
   store->fd_ = std::move(fd);
-  HF_RETURN_IF_ERROR(store->MapSealed(layout));
+  HF_RETURN_IF_ERROR(store->MapSealed(layout, ops));
   return std::shared_ptr<const WeightStore>(std::move(store));
 }
 
-absl::Status WeightStore::MapSealed(const Layout& layout) {
+absl::Status WeightStore::MapSealed(const Layout& layout, kernels::Ops& ops) {
   void* p = mmap(nullptr, layout.total, PROT_READ, MAP_SHARED, fd_.get(), 0);
   if (p == MAP_FAILED) return absl::ResourceExhaustedError(fmt::format("cannot map {} of weights: {}", BytesText(layout.total), strerror(errno)));
   madvise(p, layout.total, MADV_HUGEPAGE);
   base_ = static_cast<const std::byte*>(p);
   bytes_ = layout.total;
   layout_digest_ = layout.digest;
+  const std::byte* at = base_;
+  if (!ops.HostMemory()) {
+    const int64_t size = static_cast<int64_t>(layout.total);
+    if (ops.FreeMemory() < size) {
+      return absl::ResourceExhaustedError(fmt::format("the weights need {} of the device's memory, of which {} are left", BytesText(layout.total),
+                                                      BytesText(static_cast<uint64_t>(ops.FreeMemory()))));
+    }
+    on_device_ = ops.Allocate(size);
+    HF_RETURN_IF_ERROR(ops.Health());
+    constexpr int64_t kPiece = int64_t{64} << 20;
+    for (int64_t from = 0; from < size; from += kPiece) ops.CopyFromHost(on_device_.data() + from, base_ + from, std::min(kPiece, size - from));
+    ops.Sync();
+    HF_RETURN_IF_ERROR(ops.Health());
+    at = on_device_.data();
+  }
   for (const Slot& slot : layout.slots) {
     const PlannedTensor& t = *slot.tensor;
     if (t.is_vector) {
-      vectors_.emplace(t.name, kernels::Vec(reinterpret_cast<const float*>(base_ + slot.offset), t.in * t.experts));
+      vectors_.emplace(t.name, kernels::Vec(reinterpret_cast<const float*>(at + slot.offset), t.in * t.experts));
       continue;
     }
     kernels::Weight w;
-    w.data = base_ + slot.offset;
+    w.data = at + slot.offset;
     w.dtype = t.source->type;
     w.layout = slot.layout.layout;
     w.out = t.out;
@@ -373,6 +388,12 @@ kernels::Weight WeightStore::matrix(std::string_view name) const {
 kernels::Vec WeightStore::vector(std::string_view name) const {
   const auto it = vectors_.find(absl::string_view(name.data(), name.size()));
   return it == vectors_.end() ? kernels::Vec() : it->second;
+}
+
+kernels::Vec WeightStore::host_vector(std::string_view name) const {
+  const kernels::Vec v = vector(name);
+  if (v.empty() || on_device_.data() == nullptr) return v;
+  return {reinterpret_cast<const float*>(base_ + (reinterpret_cast<const std::byte*>(v.data()) - on_device_.data())), v.size()};
 }
 
 }  // namespace holdfast::model

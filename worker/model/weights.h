@@ -5,6 +5,8 @@
 // Layout of the arena: a header of 4096 bytes (magic, version, digest of the layout, fingerprint of the file, size), then the tensors in
 // the plan's order, each at a multiple of its alignment (>= 64). The layout is a function of the plan and of Ops::LayoutOf alone.
 //
+// Where the host does not share the backend's memory (Ops::HostMemory), the arena is copied to it once, and weights and vectors are of the copy.
+//
 // Threads: immutable once made; const methods from any thread. Weights and vectors are views that live as long as the store.
 #include <absl/container/flat_hash_map.h>
 #include <absl/status/status.h>
@@ -40,17 +42,19 @@ struct WeightOptions {
 class WeightStore {
  public:
   // Reads and packs. kResourceExhausted with the numbers when there is no room; kDataLoss when the file shrank; else as GgufFile::Read.
-  static absl::StatusOr<std::shared_ptr<const WeightStore>> Create(const GgufFile& file, const TensorPlan& plan, const kernels::Ops& ops,
+  static absl::StatusOr<std::shared_ptr<const WeightStore>> Create(const GgufFile& file, const TensorPlan& plan, kernels::Ops& ops,
                                                                    const WeightOptions& options);
   // Maps a sealed memfd that an earlier Create of the same file, plan and backend made. kFailedPrecondition when it is not that: the
   // caller then uses Create. Takes the descriptor.
   static absl::StatusOr<std::shared_ptr<const WeightStore>> Attach(UniqueFd fd, const GgufFile& file, const TensorPlan& plan,
-                                                                   const kernels::Ops& ops);
+                                                                   kernels::Ops& ops);
   ~WeightStore();
 
   // Absent tensors give an empty Weight / Vec (optional ones); the model knows which must be there.
   kernels::Weight matrix(std::string_view name) const;
   kernels::Vec vector(std::string_view name) const;
+  // The same, for the host to read, wherever the backend computes.
+  kernels::Vec host_vector(std::string_view name) const;
 
   uint64_t bytes() const { return bytes_; }       // of the arena
   int fd() const { return fd_.get(); }            // sealed; to hand over by SCM_RIGHTS or inheritance (dup it)
@@ -65,10 +69,11 @@ class WeightStore {
   class Packer;
   WeightStore() = default;
   static Layout MakeLayout(const TensorPlan& plan, const kernels::Ops& ops);
-  absl::Status MapSealed(const Layout& layout);
+  absl::Status MapSealed(const Layout& layout, kernels::Ops& ops);
 
   UniqueFd fd_;
   const std::byte* base_ = nullptr;
+  kernels::Buffer on_device_;                     // the arena again, or empty
   uint64_t bytes_ = 0;
   uint64_t layout_digest_ = 0;
   absl::flat_hash_map<std::string, kernels::Weight> matrices_;

@@ -340,6 +340,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 cudaError_t EnqueueLaunch(LaunchSpec spec, cudaStream_t stream) {
   if (Faulted()) return Answer(cudaErrorLaunchFailure);
+  if (TheFakeDevice().launch_error != cudaSuccess) return Answer(TheFakeDevice().launch_error);
   Put(stream, [spec = std::move(spec)] { RunLaunch(spec); });
   return Answer(cudaSuccess);
 }

@@ -1,6 +1,8 @@
 // Executor, page storage and flight recorder on made models.
 #include "worker/exec/executor.h"
 
+#include <cuda_runtime.h>
+
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -9,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/support/simt/emulated_ops.h"
 #include "tests/unit/model/files.h"
 #include "worker/model/tools/make_model.h"
 
@@ -22,7 +25,8 @@ struct Rig {
   std::unique_ptr<exec::Executor> executor;
   model::KvPlan plan;
 
-  explicit Rig(const model::GgufWriter& writer, const exec::ExecutorOptions& options = {64, 4, 8}) {
+  explicit Rig(const model::GgufWriter& writer, const exec::ExecutorOptions& options = {64, 4, 8}, std::unique_ptr<kernels::Ops> other = nullptr) {
+    if (other != nullptr) ops = std::move(other);
     auto file = GgufFile::FromBytes(writer.Finish(), "m.gguf");
     REQUIRE(file.ok());
     auto hparams = model::ReadHparams(**file);
@@ -254,10 +258,30 @@ TEST_CASE("page storage keeps addresses through resizes and moves contents", "[e
   CHECK(static_cast<int>(l.base[2 * l.page_stride]) == 10 + plan.groups[1].layers[0]);
   kv::CacheShape wrong;
   wrong.groups = {{0, 8, 8}};
-  CHECK(!exec::KvStorage::Create(plan, wrong, {}).ok());
+  CHECK(!exec::KvStorage::Create(*rig.ops, plan, wrong, {}).ok());
   kv::CacheShape huge;
   for (const auto& g : plan.groups) huge.groups.push_back({g.window, 0x7fffffff, 0});
-  CHECK(exec::KvStorage::Create(plan, huge, {}).status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK(exec::KvStorage::Create(*rig.ops, plan, huge, {}).status().code() == absl::StatusCode::kResourceExhausted);
+}
+
+TEST_CASE("a device that fails ends the step with its words, and no token is drawn from what it left", "[executor]") {
+  auto cuda = kernels::cuda_emulated::MakeOps({});
+  REQUIRE(cuda.ok());
+  Rig rig(model::RandomLlama({}), {64, 4, 8}, *std::move(cuda));
+  exec::SamplingTable table;
+  table.Add(RequestId(1), {});
+  Sequence s;
+  s.tokens = {1, 2, 3, 4};
+  const size_t groups = rig.plan.groups.size();
+  REQUIRE(rig.executor->Run(s.Plan(1, groups, 4), table).ok());
+  s.tokens.push_back(5);
+  simt::TheFakeDevice().next_sync_error = cudaErrorIllegalAddress;
+  const auto failed = rig.executor->Run(s.Plan(2, groups, 1), table);
+  REQUIRE(!failed.ok());
+  CHECK(failed.status().code() == absl::StatusCode::kAborted);
+  CHECK(failed.status() == rig.ops->Health());
+  s.tokens.push_back(6);
+  CHECK(!rig.executor->Run(s.Plan(3, groups, 1), table).ok());
 }
 
 TEST_CASE("the flight record is one JSON object a step", "[executor]") {

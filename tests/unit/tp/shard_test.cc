@@ -25,7 +25,7 @@ std::unique_ptr<GgufFile> File(std::string bytes) {
   return *std::move(file);
 }
 
-std::shared_ptr<const model::WeightStore> Load(const GgufFile& file, const kernels::Ops& ops, uint32_t rank, uint32_t size) {
+std::shared_ptr<const model::WeightStore> Load(const GgufFile& file, kernels::Ops& ops, uint32_t rank, uint32_t size) {
   const auto h = model::ReadHparams(file);
   REQUIRE(h.ok());
   const auto shard = model::MakeShard(file, *h, rank, size);

@@ -319,6 +319,7 @@ struct FakeDevice {
   int count = 1;
   cudaError_t count_error = cudaSuccess;    // of cudaGetDeviceCount: "no driver"
   cudaError_t use_error = cudaSuccess;      // of the first use of the device: "busy", "no kernel image"
+  cudaError_t launch_error = cudaSuccess;   // of every launch: "no code for this device"
   cudaError_t next_sync_error = cudaSuccess;
 };
 FakeDevice& TheFakeDevice();
