@@ -67,13 +67,42 @@ void SchedulerImpl::SuspectPage(uint8_t group, uint32_t page) {
   }
   for (Sequence* s : readers) {
     Report(Severity::kSequence, "replayed", fmt::format("request {} at {} tokens", s->request.v, s->row.settled));
-    // What is in flight for it is not waited for: its outcome is dropped, and one stream orders every later use of its pages behind it.
-    s->epoch++;
-    s->inflight = 0;
-    ReleaseRow(s);
+    Restart(s);
   }
   CountContainment();
+  KeepPromises();
   RefreshLimits();
+}
+
+// What is in flight for it is not waited for: its outcome is dropped, and one stream orders every later use of its pages behind it.
+void SchedulerImpl::Restart(Sequence* s) {
+  s->epoch++;
+  s->inflight = 0;
+  ReleaseRow(s);
+}
+
+// Who ended takes no more pages; then the youngest give way. The oldest never does: alone it has everything else to take from, and if that is too
+// little, it is told so when it gets there.
+void SchedulerImpl::KeepPromises() {
+  if (!ledger_.has_full() || ledger_.Available(0) >= static_cast<int64_t>(reserved_)) return;
+  for (Sequence* s : running_) {
+    if (s->running()) continue;
+    reserved_ -= s->reserved;
+    s->reserved = 0;
+  }
+  while (ledger_.Available(0) < static_cast<int64_t>(reserved_)) {
+    Sequence* youngest = nullptr;
+    Sequence* oldest = nullptr;
+    for (Sequence* s : running_) {
+      if (!s->running()) continue;
+      if (youngest == nullptr || s->order > youngest->order) youngest = s;
+      if (oldest == nullptr || s->order < oldest->order) oldest = s;
+    }
+    if (youngest == oldest) return;
+    counters_.preemptions++;
+    Fold(youngest->request.v ^ kFoldPreempt);
+    Restart(youngest);
+  }
 }
 
 void SchedulerImpl::Requeue(Sequence* s) {
@@ -135,6 +164,7 @@ void SchedulerImpl::Contain(const char* cause) {
     Report(Severity::kStructural, "rebuild", fmt::format("{} problems after rebuilding, the first: {} {}", after.count, after.problems[0].kind,
                                                          after.problems[0].detail));
   }
+  KeepPromises();
   RefreshLimits();
 }
 

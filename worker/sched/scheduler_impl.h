@@ -13,6 +13,8 @@
 
 namespace holdfast::sched {
 
+inline constexpr uint64_t kFoldPreempt = 0x7072'6565'6d70'74ull;
+
 class SchedulerImpl final : public Scheduler {
  public:
   SchedulerImpl(const SchedulerConfig& config, const kv::CapacityQuestion& question, FindingSink* findings);
@@ -102,6 +104,8 @@ class SchedulerImpl final : public Scheduler {
   void CheckStep(bool settled);
   void Contain(const char* cause);
   void AuditWhenIdle();                    // once after the last step
+  void Restart(Sequence* sequence);        // from its tokens, at once: drops launched steps' outcomes
+  void KeepPromises();                     // I9, after pages were lost
   void Requeue(Sequence* sequence);        // forced: forgets the row, drops launched steps' outcomes
   void CountContainment();
 

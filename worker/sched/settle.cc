@@ -45,7 +45,7 @@ void SchedulerImpl::ReleaseRow(Sequence* s) {
 void SchedulerImpl::Preempt(Sequence* s) {
   if (s->leave_running) return;
   counters_.preemptions++;
-  Fold(s->request.v ^ 0x7072'6565'6d70'74ull);
+  Fold(s->request.v ^ kFoldPreempt);
   if (s->inflight > 0) {
     s->leave_running = true;
   } else {

@@ -8,6 +8,8 @@ WAITING, PREFILL, DECODE, ENDED = "waiting", "prefill", "decode", "ended"
 STOP, LENGTH, CANCELLED, FAILED, NEVER_FITS = 1, 2, 3, 4, 5
 SCAN, PASSED, MOVES_PER_STEP = 64, 32, 256
 ENDLESS = 1 << 62
+PREEMPT = 0x707265656D7074  # what the digest calls it
+LEAST_SHARE = 4
 
 Config = collections.namedtuple("Config", "page_size running chunk overlap max_seq_len max_waiting reserve_tokens windows pages reserved")
 Entry = collections.namedtuple("Entry", "request start tokens sample")
@@ -145,16 +147,35 @@ class Scheduler:
         self.ledger.unindex_page(g, page)
         self.ledger.arenas[g].quarantine(page)
         for s in [s for s in self.active if any(h is not None and h[0] == page for h in s.row.pages[g])]:
-            s.epoch += 1
-            s.inflight = 0
-            self.release(s)
+            self.restart(s)
+        self.keep_promises()
+
+    def restart(self, s):
+        s.epoch += 1
+        s.inflight = 0
+        self.release(s)
+
+    def keep_promises(self):
+        """After pages were lost: what is promised must be there."""
+        if not self.has_full or self.ledger.available(0) >= self.promised():
+            return
+        for s in self.active:
+            if not s.running():
+                s.reserved = 0
+        while self.ledger.available(0) < self.promised():
+            alive = [s for s in self.active if s.running()]
+            if len(alive) < 2:
+                return
+            youngest = max(alive, key=lambda s: s.order)
+            self.fold(youngest.request ^ PREEMPT)
+            self.restart(youngest)
 
     # ---- a step
     def plan(self):
         if len(self.launched) > self.c.overlap or (self.shrinking and self.launched):
             return None
-        running, budget, flight = self.limits()
-        budget = min(budget, max(0, flight - sum(n for step in self.launched for _, _, _, n in step)))
+        running, chunk, flight = self.limits()
+        budget = min(chunk, max(0, flight - sum(n for step in self.launched for _, _, _, n in step)))
         while len(self.active) > running > 0:
             candidates = [s for s in self.active if s.running() and not s.leaving]
             if not candidates:
@@ -310,7 +331,7 @@ class Scheduler:
     def preempt(self, s):
         if s.leaving:
             return
-        self.fold(s.request ^ 0x707265656D7074)
+        self.fold(s.request ^ PREEMPT)
         if s.inflight:
             s.leaving = True
         else:

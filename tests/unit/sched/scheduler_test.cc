@@ -316,6 +316,41 @@ TEST_CASE("a suspect page restarts exactly its readers and is never handed out a
   CHECK(d.s->Pools()[0].quarantined == 1);
 }
 
+TEST_CASE("pages that are lost while all are promised: the youngest gives way, at once") {
+  sched::SchedulerConfig c;
+  c.cache.page_size = 4;
+  c.cache.groups = {{0, 20, 0}};
+  c.max_running = 2;
+  c.prefill_chunk = 32;
+  c.max_seq_len = 76;
+  c.audit_period = 1;
+  for (const uint32_t in_flight : {0u, 1u}) {
+    Driver d(c);
+    REQUIRE(d.error == "");
+    d.Submit(Text(1, 8), 1);
+    d.Run();
+    // Ten pages each: all of the pool. They take nine to begin with; two hold the first one's text.
+    const RequestId a = d.Submit(Text(2, 33), 7), b = d.Submit(Text(3, 33), 7);
+    while (d.tokens[b.v].empty()) REQUIRE(d.Step());
+    REQUIRE(d.s->Pools()[0].reserved == 2);
+    REQUIRE(d.s->Pools()[0].evictable == 2);
+    const kv::Ledger& ledger = sched::TestPeer::ledger(*d.s);
+    uint32_t page = 0;
+    while (ledger.arena(0).word(page).ref() != 1 || !ledger.arena(0).word(page).indexed()) ++page;
+    if (in_flight > 0) REQUIRE(d.Launch());
+    d.s->SuspectPage(0, page);
+    CHECK(d.s->running() == 1);
+    CHECK(ledger.Available(0) >= d.s->Pools()[0].reserved);
+    d.Run();
+    CAPTURE(in_flight);
+    CHECK(d.log.findings.size() == 1);  // the page itself
+    CHECK(d.s->counters().preemptions == 1);
+    for (RequestId r : {a, b}) CHECK(d.tokens[r.v].size() == 7);
+    d.log.findings.clear();
+    CHECK(d.Wrong() == "");
+  }
+}
+
 TEST_CASE("everything is looked at once when nothing is left to do") {
   sched::SchedulerConfig c = Small();
   c.audit_period = 256;
