@@ -65,13 +65,16 @@ TEST_CASE("the report's load with the window pool at its floor") {
 TEST_CASE("the soak's load: ratios 0.2 and 0.07, and the window pool at its floor") {
   struct Row {
     const char* name;
-    uint32_t window_pages;
+    uint32_t window, page_size, window_pages;
     double least[4];  // with 1, 2, 4 and 8 conversations
   };
   // At the floor three decodes and a chunk of 256 tokens leave four pages: with four running the system prompt stays, the conversations' ends go.
-  const Row rows[] = {{"soak, ratio 0.2", 1638, {0.985, 0.985, 0.985, 0.985}},
-                      {"soak, ratio 0.07", 573, {0.985, 0.985, 0.985, 0.985}},
-                      {"soak, floor", 40, {0.985, 0.985, 0.975, 0.975}}};
+  // With smaller pages or a larger window they leave less than that, and the chunk has to give.
+  const Row rows[] = {{"soak, ratio 0.2", 64, 16, 1638, {0.985, 0.985, 0.985, 0.985}},
+                      {"soak, ratio 0.07", 64, 16, 573, {0.985, 0.985, 0.985, 0.985}},
+                      {"soak, floor", 64, 16, 40, {0.985, 0.985, 0.975, 0.975}},
+                      {"soak, floor, page 1", 64, 1, 508, {0.985, 0.98, 0.975, 0.975}},
+                      {"soak, floor, window 128", 128, 16, 56, {0.985, 0.98, 0.975, 0.975}}};
   for (const Row& row : rows) {
     for (uint32_t i = 0; i < 4; ++i) {
       sim::TrafficConfig c;
@@ -80,7 +83,8 @@ TEST_CASE("the soak's load: ratios 0.2 and 0.07, and the window pool at its floo
       c.system_tokens = 18500;
       c.conversations = 1u << i;
       c.seed = 30 + i;
-      c.scheduler.cache.groups = {{0, 131072 / 16, 0}, {64, row.window_pages, 0}};
+      c.scheduler.cache.page_size = row.page_size;
+      c.scheduler.cache.groups = {{0, 131072 / row.page_size, 0}, {row.window, row.window_pages, 0}};
       c.scheduler.max_seq_len = 65536;
       Check(c, row.name, row.least[i]);
     }

@@ -199,6 +199,13 @@ bool Ledger::ExtendTo(SeqRow* row, uint32_t blocks) {
   return true;
 }
 
+bool Ledger::NextBlockIsDear() const {
+  for (size_t g = 0; g < groups(); ++g) {
+    if (windows_[g] != 0 && arenas_[g].free_listed() == 0 && index_.VictimIsDear(g, tick_)) return true;
+  }
+  return false;
+}
+
 void Ledger::ShareWithNode(SeqRow* row, uint32_t block, NodeId node, size_t g) {
   PageRef shared = ShareRef(g, index_.ref(node, g));
   if (!shared) return;

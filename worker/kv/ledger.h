@@ -79,6 +79,8 @@ class Ledger {
   // Pages for blocks up to `blocks`, of every group, evicting as needed. False when pages ran out, which admission's proof excludes: the
   // row keeps what it got.
   bool ExtendTo(SeqRow* row, uint32_t blocks);
+  // One block more would cost a window that was used less than its worth ago.
+  bool NextBlockIsDear() const;
   // Indexes every full settled block. Adds references only; a block that is there already is shared and the row's own page dropped.
   void Commit(SeqRow* row, const SequenceView& sequence);
   // Drops window pages no later query of the row can see.

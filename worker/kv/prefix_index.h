@@ -71,6 +71,11 @@ class PrefixIndex {
   void Refresh(NodeId n, size_t g);
   // Next to give up in group g, or kNoNode.
   NodeId Victim(size_t g) const { return heaps_[g].Top(); }
+  // The next to give up in group g is a kept page whose last use is less than its worth ago.
+  bool VictimIsDear(size_t g, uint64_t now) const {
+    const NodeId n = heaps_[g].Top();
+    return n != kNoNode && cls(n, g) > 0 && due(n, g) > now;
+  }
   uint32_t heap_size(size_t g) const { return heaps_[g].size(); }
   bool in_heap(NodeId n, size_t g) const { return heaps_[g].Contains(n); }
   // Removes the node, and then its ancestors, while they hold nothing: no reference, no child, no row.

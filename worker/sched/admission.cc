@@ -127,10 +127,11 @@ void SchedulerImpl::AdmitWaiting(Launch* launch, uint32_t* budget) {
       if (head != nullptr) head->passed++;
       waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
       Admit(s, demand);
-      const uint32_t n = std::min(*budget, s->target - s->row.launched);
-      if (!Grow(s, n)) break;
+      const uint32_t wanted = std::min(*budget, s->target - s->row.launched);
+      const uint32_t n = GrowChunk(s, wanted);
+      if (n == 0) break;
       AddEntry(launch, s, n);
-      *budget -= n;
+      *budget = n < wanted ? 0 : *budget - n;
       continue;
     }
     counters_.deferred += !s->deferred;

@@ -6,6 +6,11 @@
 #include "worker/sched/scheduler_impl.h"
 
 namespace holdfast::sched {
+namespace {
+
+constexpr uint32_t kLeastShare = 4;  // a chunk is not cut below this part of the step's limit
+
+}  // namespace
 
 void SchedulerImpl::AddEntry(Launch* launch, Sequence* s, uint32_t tokens) {
   StepPlan& plan = launch->plan;
@@ -51,6 +56,19 @@ bool SchedulerImpl::Grow(Sequence* s, uint32_t tokens) {
   audit_soon_ = true;
   Preempt(s);
   return false;
+}
+
+// Pages for a chunk of at most `tokens` positions; returns how many it got, 0 when there was no page. A chunk stops where it would cost a
+// window that is worth keeping, but never below its least share.
+uint32_t SchedulerImpl::GrowChunk(Sequence* s, uint32_t tokens) {
+  uint32_t got = std::min(tokens, std::max(1u, limits_.chunk / kLeastShare));
+  if (!Grow(s, got)) return 0;
+  while (got < tokens) {
+    got = std::min(tokens, s->row.blocks() * page_size_ - s->row.launched);
+    if (got == tokens || ledger_.NextBlockIsDear()) break;
+    if (!Grow(s, got + 1)) return 0;
+  }
+  return got;
 }
 
 int64_t SchedulerImpl::FullHeadroom() const {
@@ -106,10 +124,11 @@ void SchedulerImpl::PlanPrefills(Launch* launch, uint32_t* budget) {
     Sequence* s = running_[i];
     bool stays = true;
     if (s->state == SequenceState::kPrefill && !s->leave_running) {
-      const uint32_t n = std::min(*budget, s->target - s->row.launched);
-      if (Grow(s, n)) {
+      const uint32_t wanted = std::min(*budget, s->target - s->row.launched);
+      const uint32_t n = GrowChunk(s, wanted);
+      if (n > 0) {
         AddEntry(launch, s, n);
-        *budget -= n;
+        *budget = n < wanted ? 0 : *budget - n;
       } else {
         stays = i < running_.size() && running_[i] == s;
       }

@@ -72,6 +72,7 @@ class SchedulerImpl final : public Scheduler {
   void DropRestarted(Launch* launch);
   void AddEntry(Launch* launch, Sequence* sequence, uint32_t tokens);
   bool Grow(Sequence* sequence, uint32_t tokens);
+  uint32_t GrowChunk(Sequence* sequence, uint32_t tokens);
   void SecureOverruns();
   void PlanDecodes(Launch* launch, uint32_t* budget);
   void PlanPrefills(Launch* launch, uint32_t* budget);

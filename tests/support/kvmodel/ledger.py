@@ -169,6 +169,13 @@ class Ledger:
             for g in self.groups():
                 row.pages[g].append(self.take(g))
 
+    def next_block_is_dear(self):
+        for g, w in enumerate(self.windows):
+            n = self.victim(g) if w != 0 and not self.arenas[g].free else None
+            if n is not None and n.worth[g] > 0 and n.stamp[g] + n.worth[g] > self.tick:
+                return True
+        return False
+
     def commit(self, row, tokens, anchors, next_anchor):
         """Returns the first anchor that was not reached."""
         if row.node is None:

@@ -187,9 +187,19 @@ class Scheduler:
         self.secure_overruns()
         entries, step = [], []
 
-        def launch(s, n):
+        least = max(1, chunk // LEAST_SHARE)
+
+        def launch(s, n, whole=True):
+            """Returns the tokens launched: a prefill's chunk stops where it would cost a window that is worth keeping."""
             known, before = len(s.tokens), s.row.blocks()
-            self.ledger.extend(s.row, self.pages(s.row.launched + n))
+            got = n if whole else min(n, least)
+            self.ledger.extend(s.row, self.pages(s.row.launched + got))
+            while got < n:
+                got = min(n, s.row.blocks() * self.ps - s.row.launched)
+                if got == n or self.ledger.next_block_is_dear():
+                    break
+                self.ledger.extend(s.row, s.row.blocks() + 1)
+            n = got
             if self.has_full:
                 s.reserved -= min(s.reserved, s.row.blocks() - before)
             entries.append(Entry(s.request, s.row.launched, n, s.row.launched + n == known and known < s.final))
@@ -199,6 +209,7 @@ class Scheduler:
             s.inflight += 1
             if s.row.launched == s.target:
                 s.state = DECODE
+            return n
 
         for s in self.active:
             if budget > 0 and s.state == DECODE and not s.leaving and s.row.launched < len(s.tokens):
@@ -209,8 +220,8 @@ class Scheduler:
         for s in self.active:
             if budget > 0 and s.state == PREFILL and not s.leaving:
                 n = min(budget, s.target - s.row.launched)
-                launch(s, n)
-                budget -= n
+                got = launch(s, n, whole=False)
+                budget = budget - n if got == n else 0
         if not self.shrinking or self.headroom() > 0:
             self.admit_waiting(running, budget, launch)
         if not entries:
@@ -291,8 +302,8 @@ class Scheduler:
                 self.waiting.remove(s)
                 self.admit(s, path)
                 n = min(budget, s.target - s.row.launched)
-                launch(s, n)
-                budget -= n
+                got = launch(s, n, whole=False)
+                budget = budget - n if got == n else 0
                 continue
             if head is None:
                 head, head_demand = s, demand

@@ -190,6 +190,41 @@ TEST_CASE("a window is worth more once the one before it is gone") {
   CHECK(d.Wrong() == "");
 }
 
+TEST_CASE("a chunk stops before it costs a window that is worth keeping, for a while, and is never less than a quarter") {
+  sched::SchedulerConfig c;
+  c.cache.page_size = 4;
+  c.cache.groups = {{0, 400, 0}, {32, 18, 0}};  // the floor: 10 pages for the row, 8 for the chunk
+  c.max_running = 1;
+  c.prefill_chunk = 32;
+  c.max_seq_len = 1000;
+  for (const uint32_t tokens : {48u, 400u}) {
+    Driver d(c);
+    REQUIRE(d.error == "");
+    const std::vector<TokenId> system = Text(1, 80);
+    d.Submit(system, 1);
+    d.Run();
+    d.Submit(Text(2, tokens), 1);
+    std::vector<uint32_t> chunks;
+    while (d.Step()) {
+      if (!d.last.empty() && d.last[0].tokens > 1) chunks.push_back(d.last[0].tokens);
+    }
+    // Its own window and the other one leave two pages; 20 blocks after its last use the other one has to go.
+    if (tokens == 48) {
+      CHECK(chunks == std::vector<uint32_t>{32, 8, 8});
+    } else {
+      REQUIRE(chunks.size() > 10);
+      CHECK(chunks[1] == 8);
+      CHECK(std::count(chunks.begin(), chunks.end(), 32u) >= 9);
+      CHECK(*std::min_element(chunks.begin(), chunks.end()) >= 8);
+    }
+    const RequestId again = d.Submit(system + Text(3, 4), 1);
+    d.Run();
+    CAPTURE(tokens);
+    CHECK(d.cached[again.v] == (tokens == 48 ? 80 : 0));
+    CHECK(d.Wrong() == "");
+  }
+}
+
 TEST_CASE("a request whose next block is being computed waits for it, and others may pass") {
   Driver d(Small());
   const std::vector<TokenId> shared = Text(1, 100);
