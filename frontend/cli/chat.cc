@@ -35,7 +35,18 @@ constexpr char kHelp[] =
     "/reset          forget the conversation\n"
     "/system TEXT    start over under a system prompt\n"
     "/exit           leave, as Ctrl-D does\n"
-    "Ctrl-C stops an answer. Tools are answered by this program, with made-up results.\n";
+    "\"\"\"             begins a message of several lines, and ends it\n"
+    "Ctrl-C stops an answer. Dim words are what the model thinks before it answers. Tools are answered by this program, with made-up results.\n";
+
+// Begins and ends a message of several lines.
+constexpr std::string_view kFence = "\"\"\"";
+
+// "16 tokens in 0.04 s"; how many that is a second, where it is more than a moment.
+std::string Pace(uint64_t tokens, double seconds) {
+  std::string out = fmt::format("{} tokens in {:.{}f} s", tokens, seconds, seconds < 10 ? 2 : 0);
+  if (seconds >= 1) out += fmt::format(", {:.0f} a second", static_cast<double>(tokens) / seconds);
+  return out;
+}
 
 // What a person sees of an answer. Thoughts are shown on a terminal only, dim; whoever reads the output by program gets the answer and the calls.
 class Screen final : public AnswerSink {
@@ -79,23 +90,18 @@ class Screen final : public AnswerSink {
     if (!at_line_start_) Print("\n");
   }
 
-  // Tokens a second, between the first and the last that was shown.
-  double Rate(uint64_t tokens) const {
-    const double seconds = std::chrono::duration<double>(last_ - first_).count();
-    return tokens > 1 && seconds > 0 ? static_cast<double>(tokens - 1) / seconds : 0;
-  }
   void Begin() {
     kind_ = kNothing;
-    counted_ = false;
+    began_ = last_ = Clock::Real().Now();
   }
+  // From the question to the last that was shown of its answer: what a person waited. The first and the last piece may well arrive together, so the
+  // time between them says nothing.
+  double Seconds() const { return std::chrono::duration<double>(last_ - began_).count(); }
 
  private:
   enum Kind { kNothing, kText, kThought, kCall };
 
-  void Count() {
-    last_ = Clock::Real().Now();
-    if (!std::exchange(counted_, true)) first_ = last_;
-  }
+  void Count() { last_ = Clock::Real().Now(); }
 
   // A terminal obeys control characters, so a model's are not passed on: no ESC, no C1 (C2 80 to C2 9F), only line feed and tab.
   static std::string ForTerminal(std::string_view text) {
@@ -129,8 +135,8 @@ class Screen final : public AnswerSink {
 
   const bool tty_;
   Kind kind_ = kNothing;
-  bool at_line_start_ = true, counted_ = false;
-  Instant first_{}, last_{};
+  bool at_line_start_ = true;
+  Instant began_{}, last_{};
 };
 
 class ChatSession {
@@ -157,16 +163,17 @@ class ChatSession {
     if (tty_) Greet();
     std::string line;
     while (Prompt(&line)) {
-      if (line.empty()) continue;
+      if (line.find_first_not_of(" \t\r\n") == std::string::npos) continue;
       if (line[0] == '/') {
         if (!Command(line)) break;
         continue;
       }
-      if (!Ask(line)) return 1;
+      // A person may wait until the server is back, with the conversation as it is; a script is told.
+      if (!Ask(line) && !person_) return 1;
     }
     if (tty_) fmt::print("\n");
     // A person saw what went wrong; a script asks for the status.
-    return failed_ && ::isatty(STDIN_FILENO) == 0 ? 1 : 0;
+    return failed_ && !person_ ? 1 : 0;
   }
 
  private:
@@ -226,18 +233,38 @@ class ChatSession {
     if (tools_on_) fmt::print("It is offered {} tools, which /tools lists. Try: {}\n", offered_.size(), demo_.tools().front().examples.front());
   }
 
-  bool Prompt(std::string* line) {
+  // The next message; false at the end of the input. Ctrl-C drops what was typed of it.
+  bool Prompt(std::string* message) {
     for (;;) {
       interrupted.store(false);
-      if (tty_) {
-        fmt::print("\n> ");
-        std::fflush(stdout);
-      }
-      if (std::getline(std::cin, *line)) return true;
+      message->clear();
+      if (ReadLine("\n> ", message) && ReadRest(message)) return true;
       if (!interrupted.load()) return false;
-      std::cin.clear();  // Ctrl-C at the prompt: a fresh line
+      std::cin.clear();
       std::clearerr(stdin);
     }
+  }
+
+  bool ReadLine(const char* prompt, std::string* line) const {
+    if (tty_) {
+      fmt::print("{}", prompt);
+      std::fflush(stdout);
+    }
+    return static_cast<bool>(std::getline(std::cin, *line));
+  }
+
+  // A message that began with a fence goes on until a line that ends with one. Of a person only: a script's message is a line.
+  bool ReadRest(std::string* message) const {
+    if (!person_ || !message->starts_with(kFence)) return true;
+    message->erase(0, kFence.size());
+    while (!message->ends_with(kFence)) {
+      std::string line;
+      if (!ReadLine(". ", &line)) return false;
+      *message += (message->empty() ? "" : "\n") + line;
+    }
+    message->resize(message->size() - kFence.size());
+    if (message->ends_with('\n')) message->pop_back();
+    return true;
   }
 
   void Reset() {
@@ -253,7 +280,9 @@ class ChatSession {
     if (name == "/reset") {
       Reset();
       fmt::print("a new conversation\n");
-    } else if (name == "/system" && !rest.empty()) {
+    } else if (name == "/system" && rest.empty()) {
+      fmt::print("{}\n", options_.system.empty() ? "there is no system prompt; /system TEXT starts over under one" : options_.system);
+    } else if (name == "/system") {
       options_.system = rest;
       Reset();
       fmt::print("a new conversation under that system prompt\n");
@@ -354,8 +383,8 @@ class ChatSession {
       messages_.push_back(answer.Message());
       if (answer.finish() == "length") screen_.Note(fmt::format("cut at {} tokens", answer.completion_tokens()));
       if (answer.calls().empty()) {
-        if (tty_ && answer.completion_tokens() > 1) {
-          screen_.Note(fmt::format("{} tokens, {:.0f} a second", answer.completion_tokens(), screen_.Rate(answer.completion_tokens())));
+        if (tty_) {
+          screen_.Note(Pace(answer.completion_tokens(), screen_.Seconds()));
         }
         failed_ = false;
         return true;
@@ -373,6 +402,7 @@ class ChatSession {
 
   ChatOptions options_;
   const bool tty_;
+  const bool person_ = ::isatty(STDIN_FILENO) != 0;   // somebody types; else it is a script
   Screen screen_;
   Url url_;
   std::string model_ = "the model";

@@ -14,7 +14,8 @@ struct ChatOptions {
   std::optional<bool> tools;   // unset: offered when the server says that the model takes tools
 };
 
-// Reads turns from stdin until Ctrl-D or /exit. 0, or 1 when the server can't be reached or, for a script, the last question has no answer.
+// Reads turns from stdin until Ctrl-D or /exit. 0, or 1 when the server can't be reached at the start or, for a script, the last question has no
+// answer.
 int Chat(const ChatOptions& options);
 
 }  // namespace holdfast::cli

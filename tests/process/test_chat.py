@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -120,14 +121,15 @@ def test_a_chat_at_a_terminal(server):
         t.type("/tools get_weather\n")   # that one alone
         assert (shown := t.until("\n> ")).count("[x]") == 1 and "[x] get_weather" in shown, shown
         t.type("How? <S00>\n")
-        shown = t.until(" a second]")
+        shown = t.until(" tokens in ")
+        assert re.fullmatch(r"\d+\.\d\d s(, \d+ a second)?", t.until("]"))
         assert "\x1b[2mHm.\x1b[0m\r\n" in shown and "* \x1b[1mget_weather\x1b[0m " in shown and " It is as it says." in shown, shown
         t.until("\n> ")
         t.type("Red <S03>\n")
         # What a terminal would obey is not passed on.
-        assert "a \ufffd[31mred\ufffd word" in t.until(" a second]")
+        assert "a \ufffd[31mred\ufffd word" in t.until(" tokens in ")
         t.until("\n> ")
-        for line, answer in [("/reset", "a new conversation"), ("/help", "/system TEXT"), ("/nonsense", "there is no command /nonsense"), ("/tools nonsense", "there is no tool")]:
+        for line, answer in [("/reset", "a new conversation"), ("/help", "/system TEXT"), ("/system", "there is no system prompt"), ("/nonsense", "there is no command /nonsense"), ("/tools nonsense", "there is no tool")]:
             t.type(line + "\n")
             assert answer in t.until("\n> "), line
         t.type("\x04")
@@ -177,6 +179,41 @@ def recorder(capabilities, answers):
         finally:
             s.shutdown()
             thread.join()
+
+
+def test_several_lines_are_one_message_and_blank_ones_none():
+    with recorder([], [said("Yes."), said("No.")]) as (s, url), Terminal("--server", url) as t:
+        t.until("\n> ")
+        t.type("  \n")
+        t.until("\n> ")
+        t.type('"""one\n')
+        t.until("\n. ")
+        t.type("half a\x03")   # drops the whole of it
+        t.until("\n> ")
+        t.type('"""one\n')
+        for line in ["", "  /reset", 'three"""']:
+            t.until("\n. ")
+            t.type(line + "\n")
+        t.until("Yes.")
+        t.until("\n> ")
+        t.type('"""four"""\n')
+        t.until("No.")
+        assert [b["messages"][-1]["content"] for b in s.bodies] == ["one\n\n  /reset\nthree", "four"]
+
+
+def test_a_person_may_wait_for_a_server_that_is_gone():
+    with contextlib.ExitStack() as stack:
+        with recorder([], [said("Yes.")]) as (s, url):
+            t = stack.enter_context(Terminal("--server", url))
+            t.until("\n> ")
+            t.type("one\n")
+            t.until("Yes.")
+            t.until("\n> ")
+        t.type("two\n")
+        t.until("cannot reach")
+        t.until("\n> ")
+        t.type("\x04")
+        assert t.process.wait(20) == 0
 
 
 def said(text, finish="stop", calls=()):
