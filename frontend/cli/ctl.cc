@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include <absl/strings/ascii.h>
 #include <fmt/format.h>
 
 #include "proto/admin.grpc.pb.h"
@@ -65,6 +66,12 @@ void PrintPools(const google::protobuf::RepeatedPtrField<proto::PoolStatus>& poo
   }
 }
 
+void PrintHits(const proto::CacheCounters& c) {
+  if (c.prompt_tokens() == 0) return;
+  fmt::print("prefix cache {:.1f} % of {} prompt tokens, {} nodes\n", 100.0 * static_cast<double>(c.cached_tokens()) / static_cast<double>(c.prompt_tokens()),
+             c.prompt_tokens(), c.nodes());
+}
+
 }  // namespace
 
 int CtlStatus(const CtlOptions& options) {
@@ -75,9 +82,9 @@ int CtlStatus(const CtlOptions& options) {
   const auto& h = reply.health();
   if (options.json) {
     PrintJson(reply);
-    return h.ready() ? 0 : 2;
+    return h.accepting() ? 0 : 2;
   }
-  fmt::print("state        {}{}{}\n", h.state(), h.ready() ? ", ready" : ", not ready", h.reason().empty() ? "" : ": " + h.reason());
+  fmt::print("state        {}{}{}\n", h.state(), h.accepting() ? ", ready" : ", not ready", h.reason().empty() ? "" : ": " + h.reason());
   fmt::print("model        {}\n", reply.model_path());
   if (!reply.backend().empty()) fmt::print("backend      {}\n", reply.backend());
   fmt::print("generation   {}, {} restarts, up {:.0f} s\n", h.generation(), h.restarts(), static_cast<double>(reply.uptime_ms()) / 1000);
@@ -90,18 +97,14 @@ int CtlStatus(const CtlOptions& options) {
                static_cast<double>(r.resident_bytes()) / (1 << 20));
   }
   if (reply.weight_bytes() > 0) {
-    fmt::print("weights      {} MiB {} in {} ms, ready after {} ms\n", reply.weight_bytes() >> 20, reply.mapped_weights() ? "mapped" : "loaded",
+    fmt::print("weights      {:.1f} MiB {} in {} ms, ready after {} ms\n", static_cast<double>(reply.weight_bytes()) / (1 << 20), reply.mapped_weights() ? "mapped" : "loaded",
                reply.weights_ms(), reply.load_ms());
   }
   if (reply.steps() > 0) fmt::print("steps        {}, mean {:.2f} ms\n", reply.steps(), reply.mean_step_us() / 1000.0);
   PrintPools(reply.pools());
-  const auto& c = reply.cache();
-  if (c.prompt_tokens() > 0) {
-    fmt::print("prefix cache {:.1f} % of {} prompt tokens, {} nodes\n", 100.0 * static_cast<double>(c.cached_tokens()) / static_cast<double>(c.prompt_tokens()),
-               c.prompt_tokens(), c.nodes());
-  }
+  PrintHits(reply.cache());
   for (const auto& f : reply.findings()) fmt::print("finding      {} {}: {}\n", f.severity(), f.kind(), f.count());
-  return h.ready() ? 0 : 2;
+  return h.accepting() ? 0 : 2;
 }
 
 int CtlRequests(const CtlOptions& options) {
@@ -144,6 +147,7 @@ int CtlCache(const CtlOptions& options, uint32_t full_pages, uint32_t window_pag
     if (!call.Ok(call->GetStatus(call.context(), proto::StatusRequest(), &reply))) return 1;
     if (options.json) return PrintJson(reply);
     PrintPools(reply.pools());
+    PrintHits(reply.cache());
     return 0;
   }
   proto::ResizeCacheRequest request;
@@ -161,8 +165,9 @@ int CtlCache(const CtlOptions& options, uint32_t full_pages, uint32_t window_pag
   if (!call.Ok(call->ResizeCache(call.context(), request, &reply))) return 1;
   if (options.json) return PrintJson(reply);
   const auto& report = reply.report();
-  fmt::print("resize {}: {}{}{}\n", report.operation(), proto::ResizeReport::State_Name(report.state()), report.message().empty() ? "" : ": ",
-             report.message());
+  const std::string state = absl::AsciiStrToLower(proto::ResizeReport::State_Name(report.state()));
+  const bool more = !report.message().empty() && report.message() != state;
+  fmt::print("resize {}: {}{}{}\n", report.operation(), state, more ? ": " : "", more ? report.message() : "");
   return report.state() == proto::ResizeReport::REFUSED ? 1 : 0;
 }
 
@@ -210,6 +215,12 @@ int CtlResume(const CtlOptions& options) {
   if (!call.Ok(call->Resume(call.context(), proto::ResumeRequest(), &reply))) return 1;
   fmt::print("resumed: requests are taken again\n");
   return 0;
+}
+
+bool Accepting(const CtlOptions& options) {
+  AdminCall call(options);
+  proto::StatusReply reply;
+  return call && call->GetStatus(call.context(), proto::StatusRequest(), &reply).ok() && reply.health().accepting();
 }
 
 std::string FindSupervisorSocket() {

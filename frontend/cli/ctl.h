@@ -22,6 +22,9 @@ int CtlQuarantine(const CtlOptions& options, const std::optional<std::string>& c
 int CtlDrain(const CtlOptions& options, bool stop);
 int CtlResume(const CtlOptions& options);
 
+// Whether new requests are taken; false also where the supervisor doesn't answer within timeout_s. Prints nothing.
+bool Accepting(const CtlOptions& options);
+
 // Where a supervisor's socket usually is: $HOLDFAST_RUNTIME_DIR, $XDG_RUNTIME_DIR/holdfast, /run/holdfast, the newest /tmp/holdfast-*;
 // empty when none exists.
 std::string FindSupervisorSocket();

@@ -18,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "frontend/cli/child.h"
+#include "frontend/cli/ctl.h"
 #include "frontend/cli/http_client.h"
 #include "frontend/text/json_value.h"
 #include "proto/base/exit_code.h"
@@ -144,7 +145,8 @@ class ServeRun {
     line_.erase(0, end + 1);
     if (line.rfind("ready ", 0) != 0) return;
     base_url_ = line.substr(6);
-    if (const auto url = ParseBaseUrl(base_url_); url.ok() && url->socket.empty() && port_ == 0) {
+    const bool tls = base_url_.rfind("https://", 0) == 0;
+    if (const auto url = ParseBaseUrl(tls ? "http" + base_url_.substr(5) : base_url_); url.ok() && url->socket.empty() && port_ == 0) {
       port_ = std::atoi(url->port.c_str());  // a restarted frontend takes the same port
       BuildFrontendCommand();
     }
@@ -186,6 +188,14 @@ class ServeRun {
 
   void PollHealth() {
     if (base_url_.empty()) return;
+    if (base_url_.rfind("https://", 0) == 0) {
+      // This process speaks no TLS: the supervisor is asked instead.
+      CtlOptions supervisor;
+      supervisor.target = "unix:" + runtime_dir_ + "/supervisor.sock";
+      supervisor.timeout_s = 1;
+      if (Accepting(supervisor)) Announce();
+      return;
+    }
     const auto url = ParseBaseUrl(base_url_);
     if (!url.ok()) return;
     HttpCall call;
@@ -194,12 +204,16 @@ class ServeRun {
     const auto reply = Call(*url, call);
     if (!reply.ok()) return;
     if (reply->status == 200) {
-      announced_ = true;
-      fmt::print("ready {}\n", base_url_);
-      std::fflush(stdout);
-      return;
+      Announce();
+    } else {
+      ShowProgress(reply->body);
     }
-    ShowProgress(reply->body);
+  }
+
+  void Announce() {
+    announced_ = true;
+    fmt::print("ready {}\n", base_url_);
+    std::fflush(stdout);
   }
 
   // "loading: repacking 45 %", once a change.
@@ -209,9 +223,11 @@ class ServeRun {
     const auto* state = json->Find("state");
     const auto* progress = json->Find("progress");
     std::string line = state != nullptr && state->is_string() ? state->AsString() : "starting";
-    if (progress != nullptr) {
-      const auto *phase = progress->Find("phase"), *done = progress->Find("done_bytes"), *total = progress->Find("total_bytes");
-      if (phase != nullptr && phase->is_string() && !phase->AsString().empty()) line += ": " + phase->AsString();
+    const auto* phase = progress != nullptr ? progress->Find("phase") : nullptr;
+    // The last phase, warming, is a state as well, and counts nothing.
+    if (phase != nullptr && phase->is_string() && phase->AsString() != line) {
+      const auto *done = progress->Find("done_bytes"), *total = progress->Find("total_bytes");
+      if (!phase->AsString().empty()) line += ": " + phase->AsString();
       if (done != nullptr && total != nullptr && done->is_number() && total->is_number() && total->AsDouble() > 0) {
         line += fmt::format(" {:.0f} %", 100 * done->AsDouble() / total->AsDouble());
       }

@@ -5,7 +5,9 @@ import os
 import select
 import signal
 import socket
+import ssl
 import subprocess
+import urllib.request
 
 import pytest
 
@@ -31,6 +33,21 @@ def end(process):
 def ready_line(process, timeout=60):
     readable, _, _ = select.select([process.stdout], [], [], timeout)
     return process.stdout.readline().strip() if readable else ""
+
+
+def test_with_tls_it_says_ready_too(tmp_path):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem")],
+                   check=True, capture_output=True)
+    process = serve(f"--frontend-arg=--tls-certificate={tmp_path / 'cert.pem'}", f"--frontend-arg=--tls-key={tmp_path / 'key.pem'}")
+    try:
+        line = ready_line(process)
+        assert line.startswith("ready https://127.0.0.1:"), (line, process.poll())
+        with urllib.request.urlopen(line.split()[1] + "/livez", context=ssl.create_default_context(cafile=tmp_path / "cert.pem"), timeout=30) as r:
+            assert r.status == 200
+    finally:
+        end(process)
+    assert process.returncode == 0
 
 
 class UnixConnection(http.client.HTTPConnection):

@@ -118,6 +118,8 @@ def test_drain_by_ctl_refuses_and_finishes_and_waits_for_resume():
         s.ctl("drain")
         body = wait_for(lambda: (lambda r: r.status == 503 and r.json)(s.get("/health")), 5, "health says draining")
         assert body["state"] == "draining" and body["error"]["code"] == "server_draining", body
+        asked = s.ctl("status")
+        assert asked.returncode == 2 and "draining, not ready: drained by an operator" in asked.stdout, asked
         refused = s.chat("<S03>", max_tokens=3)
         assert refused.status == 503 and refused.json["error"]["code"] == "server_draining" and "retry-after" in refused.headers
         # A loss meanwhile is none of the operator's wish: what runs goes on.

@@ -44,7 +44,9 @@ def test_grow_and_shrink_through_ctl(server):
     before = pools(server)
     full, window = before["full"]["capacity"], before["window"]["capacity"]
     r = server.ctl("cache", "--full", full + 100, "--window", window + 50)
-    assert r.returncode == 0, r.stderr
+    assert r.returncode == 0 and r.stdout.split(": ", 1)[1] == "done\n", r
+    assert server.chat("something", max_tokens=2).status == 200
+    assert "prefix cache" in server.ctl("cache").stdout, "the hit rate is part of it"
     wait_for(lambda: pools(server)["full"]["capacity"] == full + 100, 10, "grown")
     assert server.ctl("cache", "--full", full, "--window", window).returncode == 0
     wait_for(lambda: pools(server)["full"]["capacity"] == full, 10, "shrunk")
@@ -58,7 +60,7 @@ def test_below_the_floor_is_refused_with_both_numbers(server):
     assert str(before["window"]["floor"]) in message and str(before["window"]["floor"] - 1) in message
     assert pools(server)["window"]["capacity"] == before["window"]["capacity"]
     r = server.ctl("cache", "--window", before["window"]["floor"] - 1, check=False)
-    assert r.returncode == 1 and str(before["window"]["floor"]) in r.stdout + r.stderr
+    assert r.returncode == 1 and str(before["window"]["floor"]) in r.stdout and ": refused: " in r.stdout, r
     for nonsense in (["--full", 0], ["--window", 0], ["--full", before["full"]["capacity"], "--cancel"]):
         assert server.ctl("cache", *nonsense, check=False).returncode == 64, nonsense
 

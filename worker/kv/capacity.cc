@@ -92,19 +92,18 @@ CapacityAnswer Evaluate(const CapacityQuestion& q, std::span<const uint32_t> usa
                                : Saturate(WindowNeed(w, q.page_size, q.max_running, q.chunk, q.overlap_depth));
     out.groups.push_back(group);
     if (usable[g] >= group.floor || !out.message.empty()) continue;
-    const std::string fewer = step.running > 0 ? fmt::format("at most {} running requests", step.running)
-                                               : std::string("no number of running requests would fit it");
+    const std::string fewer = step.running > 0 ? fmt::format(", or at most {} running requests", step.running) : std::string();
     if (w == 0) {
       out.message = fmt::format(
           "the full pool has {} pages ({} tokens); {} running requests need a page each and {} for the smallest chunk of {} tokens, {} in all: "
-          "give it at least {} pages ({} tokens), or {}",
+          "give it at least {} pages ({} tokens){}",
           usable[g], static_cast<uint64_t>(usable[g]) * q.page_size, q.max_running, group.floor - q.max_running, smallest, group.floor, group.floor,
           static_cast<uint64_t>(group.floor) * q.page_size, fewer);
     } else {
       const uint64_t w1 = WindowPagesPerRow(w, q.page_size);
       out.message = fmt::format(
           "pool {} has {} pages ({} tokens); {} running requests need {} x {} = {} pages for their windows and {} for the smallest chunk of {} "
-          "tokens with {} step(s) in flight, {} in all: give it at least {} pages ({} tokens), or {}",
+          "tokens with {} step(s) in flight, {} in all: give it at least {} pages ({} tokens){}",
           PoolName(w), usable[g], static_cast<uint64_t>(usable[g]) * q.page_size, q.max_running, q.max_running, w1, q.max_running * w1,
           group.floor - q.max_running * w1, smallest, q.overlap_depth + 1, group.floor, group.floor,
           static_cast<uint64_t>(group.floor) * q.page_size, fewer);

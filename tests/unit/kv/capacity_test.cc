@@ -90,4 +90,9 @@ TEST_CASE("the full pool has a floor of its own") {
   CHECK(a.groups[0].recommended == 256);
   CHECK(a.message.find("10 pages") != std::string::npos);
   CHECK(a.message.find("24 pages") != std::string::npos);
+  // Fewer requests are an answer only where some number of them would do.
+  const auto ends_with = [](const std::string& text, const std::string& end) { return text.size() >= end.size() && text.substr(text.size() - end.size()) == end; };
+  CHECK(ends_with(a.message, "24 pages (384 tokens)"));
+  const uint32_t some[] = {20};
+  CHECK(ends_with(Evaluate(q, some).message, "24 pages (384 tokens), or at most 4 running requests"));
 }
