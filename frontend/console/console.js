@@ -372,7 +372,7 @@ async function refreshServer() {
     const body = await requests.json();
     $('requests').replaceChildren(...body.data.slice(0, 20).map((r) => {
       const item = el('li');
-      item.append(el('b', '', r.state), el('span', '', ' ' + r.generated_tokens + ' tokens after ' + r.prompt_tokens + ' (' + r.cached_tokens + ' cached), ' + (r.age_ms / 1000).toFixed(1) + ' s'));
+      item.append(el('b', '', r.state), el('span', '', ' ' + r.generated_tokens + ' tokens, prompt of ' + r.prompt_tokens + ' (' + r.cached_tokens + ' cached), ' + (r.age_ms / 1000).toFixed(1) + ' s'));
       return item;
     }));
   }
@@ -382,8 +382,8 @@ function drawRates() {
   const rates = state.rates;
   if (!rates.length) return;
   $('tps').textContent = rates[rates.length - 1].toFixed(0);
-  const top = Math.max(1, ...rates);
-  $('spark-top').textContent = 'up to ' + top.toFixed(0) + ' tokens/s in the last two minutes';
+  const most = Math.max(...rates), top = Math.max(1, most);
+  $('spark-top').textContent = most >= 0.5 ? 'up to ' + most.toFixed(0) + ' tokens/s in the last two minutes' : 'no tokens in the last two minutes';
   const points = rates.map((r, i) => (240 - 2 * (rates.length - 1 - i)) + ',' + (39 - 37 * r / top).toFixed(1));
   document.querySelector('#spark polyline').setAttribute('points', points.join(' '));
 }
@@ -395,7 +395,7 @@ async function refreshIncidents() {
   const body = await reply.json();
   $('incidents').replaceChildren(...body.data.slice(0, 20).map((i) => {
     const item = el('li');
-    item.append(el('b', '', i.cause), el('span', '', ' ' + new Date(i.unix_ms).toLocaleTimeString() + ', rank ' + i.rank + ', generation ' + i.generation + ', while ' + i.phase));
+    item.append(el('b', '', i.detail && i.detail.startsWith(i.cause) && i.detail.length < 20 ? i.detail : i.cause), el('span', '', ' ' + new Date(i.unix_ms).toLocaleTimeString() + ', rank ' + i.rank + ', generation ' + i.generation + ', while ' + i.phase));
     item.title = i.detail + '\n' + i.path;
     return item;
   }));

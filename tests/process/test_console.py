@@ -59,6 +59,7 @@ def test_a_call_is_shown_answered_and_goes_on(page):
     assert [who for who, _ in turns] == ["user", "assistant", "assistant"], turns
     assert "Hm, the weather." in turns[1][1] and "I look." in turns[1][1] and "get_weather" in turns[1][1]
     # Markup that a model writes is text; the result is the one that every part of the demo makes up.
+    assert "thinks" in page.run("getComputedStyle(document.querySelector('.thought'), '::before').content")
     assert turns[2][1].strip() == "It is as it <b>says</b>.", turns
     result = page.run("document.querySelector('.result').textContent")
     assert result == "→ " + demo_tool_result("get_weather", {"city": "Oslo"})
@@ -110,7 +111,7 @@ def test_an_answer_outlives_its_engine_and_the_page_says_so(console, page):
     words = [w for w in text.split() if w[0] == "w" and w[1:].isdigit()]
     assert words == ["w%03d" % (i % 200) for i in range(9000)]
     assert "the engine was lost meanwhile" in text
-    page.wait("document.querySelector('#incidents').innerText.includes('signal')")
+    page.wait("document.querySelector('#incidents').innerText.includes('signal 9')")
     assert page.run("document.documentElement.dataset.errors") == "0"
     # While it loads /health is 503 on purpose, which the browser itself remarks upon.
     assert all("503" in c and c.endswith("/health") for c in page.complaints), page.complaints
@@ -163,6 +164,8 @@ def test_numbers_of_a_server_that_is_gone_do_not_look_live(tmp_path):
     with Server(model_file("script")) as server, Browser(tmp_path / "profile") as page:
         page.open(server.url + "/")
         page.wait("document.querySelectorAll('.pool').length")
+        page.wait("document.querySelector('#spark-top').textContent === 'no tokens in the last two minutes'")
+        assert page.run("[...document.querySelectorAll('#load > div, .legend li')].every((n) => n.title)"), "each number says what it is"
         assert page.run("getComputedStyle(document.querySelector('aside section')).opacity") == "1"
         server.terminate()
         page.wait("document.querySelector('#health-text').textContent === 'the server does not answer'")
