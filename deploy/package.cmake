@@ -4,7 +4,7 @@ install(TARGETS holdfast holdfast-supervisor holdfast-frontend holdfast-worker R
 install(FILES deploy/systemd/holdfast-supervisor.service deploy/systemd/holdfast-frontend@.service DESTINATION lib/systemd/system)
 install(FILES deploy/systemd/holdfast.sysusers DESTINATION lib/sysusers.d RENAME holdfast.conf)
 install(FILES deploy/systemd/holdfast.tmpfiles DESTINATION lib/tmpfiles.d RENAME holdfast.conf)
-install(FILES README.md CHANGELOG.md docs/operations.md docs/design.md docs/api.md docs/restart.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md CHANGELOG.md docs/operations.md docs/design.md docs/api.md docs/restart.md docs/default-model.md docs/dependencies.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # Something to try an installation with: 2 MB.
 install(FILES deploy/default-model/holdfast-tiny.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/holdfast)
 install(DIRECTORY deploy/prometheus deploy/grafana deploy/kubernetes DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)

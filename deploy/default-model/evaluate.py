@@ -1,7 +1,7 @@
 """Measures the default model on dialogues that it was never trained on, through HTTP, greedily. Needs Python's standard library only.
 
-  python evaluate.py --server http://127.0.0.1:8080 [--dialogues 100] [--way chat|completions] [--novelty 0.0]
-                     [--tools 2 5] [--distract 0] [--check] [--show 5]
+  python3 evaluate.py --server http://127.0.0.1:8080 [--dialogues 100] [--way chat|completions] [--novelty 0.0]
+                      [--tools 2 5] [--distract 0] [--check] [--show 5]
 
 Every step sees the history as it ought to be; a step is right when what the model writes is byte for byte what was expected, and then it stops. A
 conversation is right when all its steps are. With --way chat the tools travel as an OpenAI client sends them; with --way completions the

@@ -133,7 +133,7 @@ def test_package_installs_into_a_scratch_root(tmp_path, monkeypatch):
     for path in ["usr/bin/holdfast", "usr/bin/holdfast-supervisor", "usr/bin/holdfast-frontend", "usr/bin/holdfast-worker", "etc/holdfast/holdfast.env",
                  "usr/lib/systemd/system/holdfast-supervisor.service", "usr/lib/systemd/system/holdfast-frontend@.service",
                  "usr/lib/sysusers.d/holdfast.conf", "usr/lib/tmpfiles.d/holdfast.conf", "usr/share/doc/holdfast/operations.md",
-                 "usr/share/holdfast/holdfast-tiny.gguf", "usr/share/doc/holdfast/api.md", "usr/share/doc/holdfast/restart.md",
+                 "usr/share/holdfast/holdfast-tiny.gguf", "usr/share/doc/holdfast/api.md", "usr/share/doc/holdfast/restart.md", "usr/share/doc/holdfast/default-model.md",
                  "usr/share/doc/holdfast/examples/grafana/holdfast.json"]:
         assert (root / path).is_file(), path
     strays = [str(p.relative_to(root)) for p in root.rglob("*") if p.is_file() and p.relative_to(root).parts[0] not in ("usr", "etc")]

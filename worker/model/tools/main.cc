@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
                                               {"q4_k", DType::kQ4_K}, {"q6_k", DType::kQ6_K}, {"iq4_nl", DType::kIQ4_NL}, {"mxfp4", DType::kMXFP4}};
   app.add_option("--kind", kind, "random-gemma4, random-llama or script")->required()->check(CLI::IsMember({"random-gemma4", "random-llama", "script"}));
   app.add_option("--seed", random.seed, "of the random weights");
-  app.add_option("--type", random.type, "of the random matrices: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 iq4_nl mxfp4, and q4_k q6_k (random-llama, --dim 256)")->transform(CLI::CheckedTransformer(types));
+  app.add_option("--type", random.type, "of the random matrices: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 iq4_nl mxfp4, and q4_k q6_k (random-llama, --dim 256)")->transform(CLI::CheckedTransformer(types).description(""))->type_name("TYPE");
   app.add_option("--layers", layers, "default 6 (script: 1)")->check(CLI::Range(1, 512));
   app.add_option("--dim", random.dim, "embedding length of random models, a multiple of 64")->check(CLI::Range(64, 8192));
   app.add_option("--context", context, "context length")->check(CLI::Range(16, 1 << 24));
