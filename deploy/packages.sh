@@ -51,6 +51,28 @@ build_jobs() {
   [ "$cores" -lt "$mem" ] && echo "$cores" || echo "$mem"
 }
 
+# cuda_flags: how the CUDA backend is configured for this machine's GPUs: device code for them alone, and none where there is none (nvcc takes
+# minutes for every architecture). The preset cuda compiles for all.
+cuda_flags() {
+  local cap archs=
+  for cap in $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u); do
+    [[ $cap =~ ^[0-9]+\.[0-9]$ ]] || continue
+    if [ "${cap%.*}" -lt 8 ]; then
+      say "a GPU of compute capability $cap is too old (8.0 and later serve)"
+      continue
+    fi
+    [ "$cap" = 9.0 ] && cap=9.0a
+    archs+=${archs:+;}${cap/./}-real
+  done
+  if [ -z "$archs" ]; then
+    echo -DHOLDFAST_CUDA=OFF
+  else
+    command -v nvcc >/dev/null 2>&1 || [ -x /usr/local/cuda/bin/nvcc ] ||
+      say "there is a GPU, but no CUDA toolkit (nvcc): this build will compute on the CPU. Install the toolkit (12 or later) and run this again"
+    echo "-DHOLDFAST_CUDA=AUTO -DHOLDFAST_CUDA_ARCHITECTURES=$archs"
+  fi
+}
+
 # configure_and_build PRESET TARGET...: progress on the terminal, the log in build/PRESET/build.log.
 configure_and_build() {
   local preset=$1; shift

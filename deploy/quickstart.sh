@@ -41,6 +41,7 @@ bin=build/release/bin
 
 install_missing "${build_packages[@]}"
 [ "$demo" = 0 ] || install_missing python3
+configure_extra=$(cuda_flags)
 configure_and_build release holdfast holdfast-frontend holdfast-supervisor holdfast-worker holdfast-make-model
 [ "$build_only" = 1 ] && { say "built: $bin"; exit 0; }
 

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 install_missing "${build_packages[@]}" "${fetch_packages[@]}" "${test_packages[@]}"
 # One architecture of device code: it is compiled, and with no GPU at hand no more can be known of it.
-configure_extra='-DHOLDFAST_TESTS=ON -DHOLDFAST_CUDA_ARCHITECTURES=90a-real'
+configure_extra='-DHOLDFAST_TESTS=ON -DHOLDFAST_CUDA=AUTO -DHOLDFAST_CUDA_ARCHITECTURES=90a-real'
 configure_and_build release
 
 # Packages for the tests that drive real clients; without PyPI those tests skip and say so.
