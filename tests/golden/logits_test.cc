@@ -159,7 +159,9 @@ TEST_CASE("a sequence that takes over the cached prefix of another computes the 
   for (const Fixture& fixture : kFixtures) {
     const auto ids = ReadIds(fixture.ids);
     for (const int32_t page_size : {16, 1}) {
-      if (backend == "cuda emulated" && page_size == 16) continue;  // the case above had it
+      // One of each family: what is new here is pages of two sequences, and the case above had pages of 16.
+      const std::string_view name = fixture.name;
+      if (backend == "cuda emulated" && (page_size == 16 || (name != "llama" && name != "gemma4-q4" && name != "gptoss"))) continue;
       CAPTURE(fixture.name, page_size);
       HarnessOptions options;
       options.page_size = page_size;
