@@ -7,6 +7,7 @@
 Conversations run at once, share a long system prompt, are offered tools and get the tools' results back; every answer is streamed and greedy.
 When streams are in the middle of their answers the worker of the server that PID started is killed with SIGKILL: the streams must go on.
 Afterwards every answer that was under way at a kill, and the first of each conversation, is asked for again alone: the same bytes must come.
+A request that begins while there is no worker is put off with 503 and Retry-After, as any server does it, and sent again.
 Exit 0 only if no request failed, every kill was survived, no token was lost or doubled, calls were made, every page is accounted for and the
 prefix cache was used. Standard library only; talks to the given address and kills only a worker below PID."""
 import argparse
@@ -113,7 +114,7 @@ class Demo:
         self.tools = [t for t in json.load(open(TOOLS_FILE, encoding="utf-8")) if t["offered"]]
         self.lock = threading.Lock()
         self.lanes = [{"round": 0, "turn": 0, "state": "starts", "last": ""} for _ in range(args.conversations)]
-        self.requests = self.calls = self.failed = self.tokens = self.prompt = self.cached = self.turns = self.conversations = 0
+        self.requests = self.calls = self.failed = self.tokens = self.prompt = self.cached = self.turns = self.conversations = self.put_off = 0
         self.failures, self.log = [], []       # log: (messages, choice, essence, was under way at a kill)
         self.under_way = {}                    # lane -> Answer
         self.struck = set()                    # answers that were under way at a kill
@@ -127,6 +128,14 @@ class Demo:
     def ask(self, messages, choice, lane=None):
         body = {"messages": messages, "tools": [{"type": t["type"], "function": t["function"]} for t in self.tools], "tool_choice": choice,
                 "max_tokens": self.args.max_tokens, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
+        give_up = time.monotonic() + 60
+        while True:
+            answer = self.send(body, lane, give_up)
+            if answer is not None:
+                return answer
+
+    def send(self, body, lane, give_up):
+        """The answer, or None when the request was put off: it is to be sent again."""
         answer, finished = Answer(), False
         if lane is not None:
             with self.lock:
@@ -135,6 +144,12 @@ class Demo:
         try:
             c.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
             r = c.getresponse()
+            if r.status == 503 and r.getheader("Retry-After") and time.monotonic() < give_up:
+                with self.lock:
+                    self.put_off += 1
+                # Sooner than asked: it is a moment, and somebody watches.
+                time.sleep(min(0.25, float(r.getheader("Retry-After"))))
+                return None
             if r.status != 200:
                 raise RuntimeError("HTTP %d: %s" % (r.status, r.read(300).decode("utf-8", "replace")))
             for line in r:
@@ -414,12 +429,13 @@ class Demo:
         unaccounted = sum(abs(p["capacity"] - p["free"] - p["held"] - p["evictable"] - p["retiring"] - p["quarantined"]) for p in pools)
         stuck = sum(p["held"] for p in pools)
         hit_rate = self.cached / max(1, self.prompt)
-        audit = {"requests": self.requests, "failed": self.failed, "tool_calls": self.calls, "kills": self.kills, "kills_survived": len(self.recoveries) if not self.failed else 0,
+        audit = {"requests": self.requests, "put_off": self.put_off, "failed": self.failed, "tool_calls": self.calls, "kills": self.kills, "kills_survived": len(self.recoveries) if not self.failed else 0,
                  "other_losses": others,
                  "answers_compared_with_a_run_alone": checked, "answers_that_differ": differ, "pages_unaccounted": unaccounted, "pages_held_when_idle": stuck,
                  "pages_quarantined": sum(p["quarantined"] for p in pools), "prefix_hit_rate": round(hit_rate, 3), "tokens": self.tokens, "seconds": round(wall, 1),
                  "seconds_from_kill_to_next_token": [round(s, 2) for s in self.recoveries]}
-        checks = [("requests without failure", "%d of %d" % (self.requests, self.requests + self.failed), self.failed == 0 and self.requests > 0),
+        put_off = "; %d times one was put off while there was no worker" % self.put_off if self.put_off else ""
+        checks = [("requests without failure", "%d of %d%s" % (self.requests, self.requests + self.failed, put_off), self.failed == 0 and self.requests > 0),
                   ("tool calls, each a valid one", str(self.calls), self.calls > 0),
                   ("kills survived", "%d of %d%s%s" % (len(self.recoveries), self.args.kills, "".join(", %.2f s to the next token" % s for s in self.recoveries),
                                                        "; %d more losses of the engine, not by this demo" % others if others else ""),

@@ -1,10 +1,15 @@
 """The demo of deploy/quickstart.sh --demo, shorter: conversations that call tools, a kill -9 in the middle, an audit that can fail."""
+import http.server
+import importlib.util
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
+
+import pytest
 
 from harness import SOURCE, Server, model_file, wait_for
 
@@ -79,6 +84,46 @@ def test_a_server_that_goes_away_ends_in_an_audit_all_the_same(tmp_path):
         assert "BAD  tokens lost or doubled         unknown" in r.stdout and "Traceback" not in r.stderr, r
         r, _ = run(server, tmp_path)
         assert r.returncode == 1 and r.stderr.startswith("demo: ") and "refused" in r.stderr and r.stdout == "", r
+
+
+class Late(http.server.BaseHTTPRequestHandler):
+    """Puts the first requests off, and refuses for good when told to."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.refusals:
+            after = self.server.refusals.pop(0)
+            self.send_response(503)
+            if after:
+                self.send_header("Retry-After", after)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        chunk = {"choices": [{"index": 0, "delta": {"content": "Yes."}, "finish_reason": "stop"}]}
+        body = b"data: " + json.dumps(chunk).encode() + b"\n\ndata: [DONE]\n\n"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+def test_what_begins_while_there_is_no_worker_is_sent_again(monkeypatch):
+    spec = importlib.util.spec_from_file_location("demo", DEMO)
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Late) as s:
+        threading.Thread(target=s.serve_forever, daemon=True).start()
+        monkeypatch.setattr(sys, "argv", ["demo.py", "--serve-pid", "1", "--base", f"http://127.0.0.1:{s.server_port}"])
+        d = demo.Demo(demo.parse_args())
+        s.refusals = ["1", "0"]
+        assert d.ask([], "auto", 0).text == "Yes." and d.put_off == 2 and not d.under_way
+        s.refusals = [""]
+        with pytest.raises(RuntimeError, match="HTTP 503"):
+            d.ask([], "auto", 0)
+        s.shutdown()
 
 
 def test_the_demos_tools_are_of_the_default_models_world():
