@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numbers>
 
+#include "kernels/cuda/matmul.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/reservation_cuda.h"
 #include "proto/base/check.h"
@@ -180,7 +181,12 @@ void CudaOps::BeginStep(const Batch& batch) {
 void CudaOps::Embed(const Weight& table, float scale, Mat out) {
   HF_CHECK(out.rows == static_cast<int64_t>(batch_.tokens.size()) && out.cols == table.in);
   for (const uint32_t id : batch_.tokens) HF_CHECKF(id < table.out, "token {} of {}", id, table.out);
-  if (ok()) HF_CUDA_NAMESPACE::Embed(stream_, table, on_device_.tokens, scale, out);
+  if (!ok()) return;
+  if (table.layout == kLayoutPacked) {
+    EmbedPacked(stream_, table, on_device_.tokens, scale, out);
+  } else {
+    HF_CUDA_NAMESPACE::Embed(stream_, table, on_device_.tokens, scale, out);
+  }
 }
 
 void CudaOps::RmsNorm(ConstMat x, Vec weight, float eps, Mat out) {

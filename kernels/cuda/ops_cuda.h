@@ -14,6 +14,7 @@
 #include "kernels/cuda/batch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/make_ops.h"
+#include "kernels/cuda/panel.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/ops.h"
 
@@ -70,6 +71,8 @@ class CudaOps final : public Ops {
   bool ok() const { return errors_.ok(); }
   // Panics when a weight was not packed by this backend, or has another width than x.
   static void CheckWeight(const Weight& w, int64_t in);
+  // x as weights of the type take it. Overwrites the last one of the kind. No pieces: no room.
+  PanelView PanelFor(DType weights, ConstMat x);
   const float* RopeTableFor(const RopeParams& params);
 
   struct StreamOwner {               // the last to go: what was used on it is freed before
@@ -84,7 +87,8 @@ class CudaOps final : public Ops {
   Errors errors_;
   Uploads step_uploads_, uploads_;     // of the step's batch; of what one kernel reads
   Downloads downloads_;
-  DeviceScratch int8_x_{&errors_};     // the activations of a product, quantised (matmul.h)
+  DeviceScratch panels_[2] = {DeviceScratch(&errors_), DeviceScratch(&errors_)};   // of a product's activations: int8, float (panel.h)
+  DeviceScratch experts_{&errors_};    // rows sorted by expert
   DeviceScratch wide_{&errors_};       // intermediate rows of GatedMatMul and MoeFfn
   DeviceScratch attention_{&errors_};  // partial results of attention
 

@@ -20,40 +20,67 @@ void CudaOps::MoeFfn(ConstMat x, const Routing& routing, const MoeParams& p, Mat
                                  : p.gate.out == f && p.up.out == f && p.gate.in == d && p.up.in == d));
   HF_CHECK(p.gate_bias.empty() || static_cast<int64_t>(p.gate_bias.size()) == experts * f);
   HF_CHECK(p.down_bias.empty() || static_cast<int64_t>(p.down_bias.size()) == experts * d);
-  if (x.rows == 0 || !ok()) return;
-  Weight gate = p.gate, up = p.up;
-  if (fused) {  // rows 0 to F - 1 of each expert, and the rest
-    gate = up = p.gate_up;
-    gate.out = up.out = f;
-    up.data += f * RowBytes(up.dtype, up.in);
-  }
+  const Weight& gate = fused ? p.gate_up : p.gate;
+  const Weight& up = fused ? p.gate_up : p.up;
   CheckWeight(gate, d);
   CheckWeight(up, d);
   CheckWeight(p.down, f);
-  // Both are read and written in one call: the gated rows, then the experts' outputs.
+  if (x.rows == 0 || !ok()) return;
+  // Gate and up become one product where they have one type and their rows lie alike in the groups of packed weights.
+  const bool joined = gate.dtype == up.dtype && (!fused || f % kGroupRows == 0);
   float* wide = wide_.Of<float>(pairs * (2 * f + d));
-  void* int8 = int8_x_.Get(std::max(Int8Bytes(x.rows, d), Int8Bytes(pairs, f)));
+  const int64_t each = (pairs + experts - 1) / experts;   // rows of an expert, on average
+  const auto width = [&](const Weight& w) { return WidthFor(w.dtype, each); };
+  // Widths differ between types at most; one sort each.
+  int64_t sort_bytes = 0;
+  for (const Weight* w : {&gate, &up, &p.down}) sort_bytes = std::max(sort_bytes, (SortBytes(pairs, experts, width(*w)) + 255) / 256 * 256);
+  const bool sorted = pairs > kUnsortedPairs;
+  std::byte* memory = sorted ? experts_.Of<std::byte>(3 * sort_bytes) : nullptr;
   if (!ok()) return;
-  const Mat gated(wide, pairs, f), above(wide + pairs * f, pairs, f), y(wide + 2 * pairs * f, pairs, d);
-  const auto multiply = [&](const Weight& w, ConstMat from, Vec bias, Mat to, int32_t rows_each) {
-    MatMulArgs a;
-    a.w = w;
-    a.x = from;
-    if (!TakesFloat(w)) a.int8_x = Int8At(int8, from.rows, from.cols);
-    a.y = to;
-    a.bias = bias.empty() ? nullptr : bias.data();
-    a.bias_stride = w.out;
-    a.experts = routing.ids;
-    a.rows_each = rows_each;
-    HF_CUDA_NAMESPACE::MatMul(stream_, a);
+  RowOrder orders[3];
+  int count = 0;
+  const auto order_for = [&](const Weight& w) {
+    if (!sorted) return InOrder(w.dtype, pairs, routing.ids);
+    for (int i = 0; i < count; ++i) {
+      if (orders[i].width == width(w)) return orders[i];
+    }
+    orders[count] = SortByExpert(stream_, routing.ids, pairs, experts, width(w), memory + count * sort_bytes);
+    return orders[count++];
   };
-  if (!TakesFloat(gate) || !TakesFloat(up)) QuantizeRows(stream_, x, int8);
-  multiply(gate, x, p.gate_bias, gated, routing.k);
-  multiply(up, x, p.up_bias, above, routing.k);
-  HF_CUDA_NAMESPACE::Gated(stream_, gated, above, p.activation, gated);
-  if (!TakesFloat(p.down)) QuantizeRows(stream_, gated, int8);
-  multiply(p.down, gated, p.down_bias, y, 1);
-  CombineExperts(stream_, y.data, routing, p.down_scale.empty() ? nullptr : p.down_scale.data(), out);
+  const Mat gated(wide, pairs, f), above(wide + pairs * f, pairs, f), y(wide + 2 * pairs * f, pairs, d);
+  const auto or_null = [](Vec v) { return v.empty() ? nullptr : v.data(); };
+  PanelView panels[2];
+  const auto args_for = [&](const Weight& w, Mat to, Vec bias) {
+    PanelView& panel = panels[TakesFloat(w.dtype) ? 1 : 0];
+    if (panel.pieces == nullptr) panel = PanelFor(w.dtype, x);
+    MatMulArgs a = ArgsFor(w, panel, to);
+    a.rows = order_for(w);
+    a.rows.x_each = routing.k;
+    a.bias[0] = or_null(bias);
+    a.bias_stride = to.cols;
+    return a;
+  };
+  MatMulArgs a = args_for(gate, gated, p.gate_bias);
+  if (joined) {
+    Join(up, p.activation, &a);
+    if (fused) a.w[1] += f / kGroupRows * GroupBytes(up.dtype, up.in);
+    a.bias[1] = or_null(p.up_bias);
+    if (ok()) HF_CUDA_NAMESPACE::MatMul(stream_, a);
+  } else {
+    MatMulArgs b = args_for(up, above, p.up_bias);
+    if (fused) b.first_row = f;
+    if (!ok()) return;
+    HF_CUDA_NAMESPACE::MatMul(stream_, a);
+    HF_CUDA_NAMESPACE::MatMul(stream_, b);
+    HF_CUDA_NAMESPACE::Gated(stream_, gated, above, p.activation, gated);
+  }
+  MatMulArgs down = ArgsFor(p.down, PanelFor(p.down.dtype, gated), y);
+  down.rows = order_for(p.down);
+  down.bias[0] = or_null(p.down_bias);
+  down.bias_stride = d;
+  if (!ok()) return;
+  HF_CUDA_NAMESPACE::MatMul(stream_, down);
+  CombineExperts(stream_, y.data, routing, or_null(p.down_scale), out);
 }
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/mma.cuh"
 #include "tests/support/simt/memory.h"
 
 namespace holdfast::kernels::HF_CUDA_NAMESPACE {
@@ -118,6 +119,45 @@ __global__ void MaskKernel(float* out) {
     v = __shfl_xor_sync(mask, v, 1);
   }
   out[threadIdx.x] = v;
+}
+
+// Copies 64 float4 into shared memory and writes them out, each by a neighbour of the thread that copied it.
+template <int kKind>
+__global__ void AsyncKernel(const float4* in, float4* out) {
+  Shared<float4> s = SharedArray<float4>(0);
+  const int i = static_cast<int>(threadIdx.x);
+  if constexpr (kKind == 4) {   // a stage that others still read
+    s[i] = in[i];
+    __syncthreads();
+    out[i] = s[i ^ 1];
+  }
+  CopyAsync16(SharedAs<uint8_t>(s + i), in + i);
+  CopyAsyncCommit();
+  if constexpr (kKind == 1) {   // one group too few is waited for
+    CopyAsyncWait<1>();
+  } else if constexpr (kKind != 3) {
+    CopyAsyncWait<0>();
+  }
+  if constexpr (kKind != 2) __syncthreads();
+  out[i] = s[i ^ 1];
+  if constexpr (kKind == 1) {
+    __syncthreads();
+    CopyAsyncWait<0>();
+  }
+}
+
+// [16][32] by [32][8], A[r][k] = r + k, B[k][n] = k - n.
+template <int kLanes>
+__global__ void MultiplyKernel(int* out) {
+  const int lane = static_cast<int>(threadIdx.x), g = lane / 4, c = lane % 4;
+  unsigned a[4] = {}, b[2] = {};
+  for (int j = 0; j < 4; ++j) {
+    for (int i = 0; i < 4; ++i) a[i] |= static_cast<unsigned>(g + 8 * (i % 2) + 4 * c + 16 * (i / 2) + j) << (8 * j);
+    for (int i = 0; i < 2; ++i) b[i] |= static_cast<unsigned>((4 * c + 16 * i + j - g) & 0xff) << (8 * j);
+  }
+  int d[4] = {};
+  if (lane < kLanes) MmaS8(d, a, b, 7);
+  for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * c + i % 2] = d[i];
 }
 
 class Device {
@@ -258,6 +298,39 @@ TEST_CASE("masks that lie are caught") {
     Launch(kernel, 1, 32, 0, nullptr, out.data);
     const auto got = out.Read();
     for (size_t i = 0; i < 32; ++i) CHECK(got[i] == static_cast<float>(i ^ 1));
+  }
+}
+
+TEST_CASE("copies that nobody waits for, and stages that are overwritten too early, are caught") {
+  Device in(256), out(256);
+  std::vector<float> v(256);
+  std::iota(v.begin(), v.end(), 0.f);
+  in.Write(v);
+  const auto run = [&](void (*kernel)(const float4*, float4*)) {
+    Launch(kernel, 1, 64, 1024, nullptr, reinterpret_cast<const float4*>(in.data), reinterpret_cast<float4*>(out.data));
+  };
+  MustCatch({"AsyncKernel<2>", "race"}, [&] { run(AsyncKernel<2>); });
+  MustCatch({"AsyncKernel<3>", "returns while 1 of its asynchronous copies are under way"}, [&] { run(AsyncKernel<3>); });
+  MustCatch({"AsyncKernel<4>", "race"}, [&] { run(AsyncKernel<4>); });
+  run(AsyncKernel<0>);
+  const auto good = out.Read();
+  for (size_t i = 0; i < 256; ++i) CHECK(good[i] == static_cast<float>(i ^ 4));
+  // That a group too few was waited for, only the result shows: no byte is there before its wait.
+  run(AsyncKernel<1>);
+  for (const float f : out.Read()) CHECK(std::isnan(f));
+}
+
+TEST_CASE("a tensor core's multiply needs the whole warp, and has the fragments of the manual") {
+  Device out(128);
+  MustCatch({"MultiplyKernel<31>", "0xffffffff"}, [&] { Launch(MultiplyKernel<31>, 1, 32, 0, nullptr, reinterpret_cast<int*>(out.data)); });
+  Launch(MultiplyKernel<32>, 1, 32, 0, nullptr, reinterpret_cast<int*>(out.data));
+  const auto got = out.Read();
+  for (int r = 0; r < 16; ++r) {
+    for (int n = 0; n < 8; ++n) {
+      int want = 7;
+      for (int k = 0; k < 32; ++k) want += (r + k) * (k - n);
+      CHECK(__float_as_int(got[static_cast<size_t>(r * 8 + n)]) == want);
+    }
   }
 }
 

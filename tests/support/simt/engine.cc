@@ -55,6 +55,13 @@ struct Random {  // xorshift64*
 
 struct Fiber;
 
+struct AsyncPiece {
+  void* to;
+  const void* from;
+  size_t bytes;
+  uint32_t group;
+};
+
 struct Thread {
   uint3 index;
   uint32_t linear;
@@ -63,6 +70,8 @@ struct Thread {
   enum class State : uint8_t { kUnstarted, kReady, kBarrier, kWarp, kReturned } state;
   Where where;
   uint32_t mask;
+  std::vector<AsyncPiece> copies;   // under way
+  uint32_t groups;                  // committed so far
 };
 
 struct Fiber {
@@ -87,6 +96,11 @@ struct WarpState {
   uint64_t in[32], out[32];
   uint32_t argument[32], width[32];
   uint32_t knows[32][32] = {};  // [lane][of lane]
+};
+
+struct CollectiveCall {        // on the lane's stack, while it waits
+  void* operands;
+  void (*f)(void* const operands[32]);
 };
 
 struct Catcher {
@@ -141,6 +155,9 @@ class Engine {
   uint64_t DoWarp(WarpOp op, uint32_t mask, uint64_t value, uint32_t argument, uint32_t width, const Where& where);
   int DoBarrier(BlockOp op, int predicate, const Where& where);
   void Shared(const void* at, size_t bytes, bool write);
+  void AsyncCopy(void* to, const void* from, size_t bytes);
+  void AsyncCommit() { ++thread_->groups; }
+  void AsyncWait(int groups);
   [[noreturn]] void GiveUp(const std::string& what);
   void OnSignal(const siginfo_t* info, bool write);
   std::byte* shared() { return shared_; }
@@ -283,6 +300,7 @@ void Engine::Loop() {
       place_.thread = t->index;
       spec_->body();
       t = thread_;
+      if (!t->copies.empty()) GiveUp(fmt::format("it returns while {} of its asynchronous copies are under way", t->copies.size()));
       t->state = Thread::State::kReturned;
       --alive_;
       WarpState& w = warps_[t->warp];
@@ -370,7 +388,11 @@ void Engine::RunBlock(uint64_t block) {
   if (spec_->shared_bytes > 0) memset(shared_, 0xff, spec_->shared_bytes);
   races_.NewEpoch();
   for (unsigned w = 0; w < (count_ + 31) / 32; ++w) warps_[w].returned = 0;
-  for (unsigned i = 0; i < count_; ++i) threads_[i].state = Thread::State::kUnstarted;
+  for (unsigned i = 0; i < count_; ++i) {
+    threads_[i].state = Thread::State::kUnstarted;
+    threads_[i].copies.clear();
+    threads_[i].groups = 0;
+  }
   unstarted_count_ = alive_ = count_;
   ready_count_ = at_barrier_ = barrier_sum_ = 0;
   Fiber* f = IdleFiber();
@@ -486,6 +508,12 @@ void Engine::Complete(WarpState& w, PendingOp& p) {
     case WarpOp::kAnd: reduce([](uint64_t a, uint64_t b) { return a & b; }); break;
     case WarpOp::kOr: reduce([](uint64_t a, uint64_t b) { return a | b; }); break;
     case WarpOp::kXor: reduce([](uint64_t a, uint64_t b) { return a ^ b; }); break;
+    case WarpOp::kCollective: {
+      void* operands[32];
+      for (int i = 0; i < 32; ++i) operands[i] = reinterpret_cast<CollectiveCall*>(w.in[i])->operands;
+      reinterpret_cast<CollectiveCall*>(w.in[0])->f(operands);
+      break;
+    }
   }
 }
 
@@ -558,6 +586,28 @@ void Engine::Shared(const void* at, size_t bytes, bool write) {
   const std::string other = c.many ? "threads of several warps" : Name(threads_[c.other_warp * 32 + c.other_lane]);
   GiveUp(fmt::format("a race: it {} {} bytes at {} of shared memory that {} {} with no barrier between", write ? "writes" : "reads", bytes, offset, other,
                      c.other_wrote ? "wrote" : "read"));
+}
+
+void Engine::AsyncCopy(void* to, const void* from, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(from) % bytes != 0) GiveUp(fmt::format("it copies {} bytes asynchronously from an address that is not aligned", bytes));
+  Shared(to, bytes, true);
+  memset(to, 0xff, bytes);
+  static_cast<void>(*static_cast<const volatile std::byte*>(from));  // an address nobody may read faults here
+  thread_->copies.push_back({to, from, bytes, thread_->groups});
+}
+
+void Engine::AsyncWait(int groups) {
+  std::vector<AsyncPiece>& copies = thread_->copies;
+  size_t kept = 0;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    if (static_cast<int64_t>(copies[i].group) >= int64_t{thread_->groups} - groups) {
+      copies[kept++] = copies[i];
+      continue;
+    }
+    Shared(copies[i].to, copies[i].bytes, true);
+    memcpy(copies[i].to, copies[i].from, copies[i].bytes);
+  }
+  copies.resize(kept);
 }
 
 // ---- faults of the processor -------------------------------------------------------------------------------------------------------
@@ -663,6 +713,13 @@ bool HostFaults(const std::function<void()>& f) {
 uint64_t Warp(WarpOp op, uint32_t mask, uint64_t value, uint32_t argument, uint32_t width, const Where& where) {
   return Engine::Running()->DoWarp(op, mask, value, argument, width, where);
 }
+void Collective(void* operands, void (*f)(void* const operands[32]), const Where& where) {
+  CollectiveCall call{operands, f};
+  Engine::Running()->DoWarp(WarpOp::kCollective, ~uint32_t{0}, reinterpret_cast<uint64_t>(&call), 0, 32, where);
+}
+void AsyncCopy(void* shared, const void* global, size_t bytes) { Engine::Running()->AsyncCopy(shared, global, bytes); }
+void AsyncCommit() { Engine::Running()->AsyncCommit(); }
+void AsyncWait(int groups) { Engine::Running()->AsyncWait(groups); }
 int Barrier(BlockOp op, int predicate, const Where& where) { return Engine::Running()->DoBarrier(op, predicate, where); }
 void Fault(const std::string& what) { Engine::Running()->GiveUp(what); }
 unsigned LaneId() { return Engine::Running()->thread().lane; }

@@ -10,6 +10,8 @@
 //    block barrier nor a __syncwarp of both lies between. Other warp operations order no memory, as on the device. (Where lanes of one warp
 //    read a byte between __syncwarps of *different partial* masks, the least clock stands for all of them: such a race may be missed.)
 //  - shared memory accessed beyond what the launch asked for;
+//  - asynchronous copies (cp.async): they count as writes both when they are asked for and when they are waited for, their bytes come at the
+//    wait, and none may be left when the thread returns;
 //  - device memory accessed outside an allocation: each ends at a guard page, freed memory is never mapped again, and the up to 63 bytes that
 //    round a size up hold a pattern that is looked at when the stream is synchronised;
 //  - with Options::protect, device memory touched by the host outside kernels and copies: it faults.
@@ -70,11 +72,17 @@ struct Place {
 };
 extern constinit thread_local Place* g_place;
 
-enum class WarpOp : uint8_t { kSync, kShfl, kShflUp, kShflDown, kShflXor, kBallot, kAll, kAny, kAdd, kMin, kMax, kMinSigned, kMaxSigned, kAnd, kOr, kXor, kMatchAny };
+enum class WarpOp : uint8_t { kSync, kShfl, kShflUp, kShflDown, kShflXor, kBallot, kAll, kAny, kAdd, kMin, kMax, kMinSigned, kMaxSigned, kAnd, kOr, kXor, kMatchAny, kCollective };
 enum class BlockOp : uint8_t { kSync, kCount, kAnd, kOr };
 
 uint64_t Warp(WarpOp op, uint32_t mask, uint64_t value, uint32_t argument, uint32_t width, const Where& where);
 int Barrier(BlockOp op, int predicate, const Where& where);
+// An instruction of a whole warp: when all 32 lanes have come, f is called once with what each lane gave, and may write through it.
+void Collective(void* operands, void (*f)(void* const operands[32]), const Where& where);
+// Copies into shared memory that run on: what is there is lost when the copy is asked for, what was copied is there when it is waited for.
+void AsyncCopy(void* shared, const void* global, size_t bytes);
+void AsyncCommit();
+void AsyncWait(int groups);   // until at most so many of the groups committed last are under way
 [[noreturn]] void Fault(const std::string& what);   // in a kernel: gives the launch up
 unsigned LaneId();
 

@@ -92,7 +92,7 @@ TEST_CASE("mixture of experts agrees with the reference") {
   const auto backends = Backends();
   for (const Config& c : Configs()) {
     const Data data(c);
-    for (const int64_t rows : {1, 2, 29}) {
+    for (const int64_t rows : {1, 2, 29, 150}) {
       Random random(static_cast<uint32_t>(rows));
       const Chosen chosen(rows, 3, random);
       const auto x = random.Normals(rows * c.d, 0.3f);
@@ -133,6 +133,27 @@ TEST_CASE("a token's experts give the same bits alone and in any batch") {
           }
           CHECK(SameBits(pieces, whole));
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("few, some and many tokens give the same bits of their experts") {
+  const int64_t rows = 150;
+  for (const Backend& b : CudaBackends()) {
+    for (const Config& c : Configs()) {
+      const Data data(c);
+      Random random(9);
+      const Chosen chosen(rows, 3, random);
+      const auto x = random.Normals(rows * c.d);
+      INFO(b.name << ", " << InfoOf(c.gate).name);
+      const auto whole = Run(*b.ops, c, data, x, chosen.ids, chosen.weights, 3);
+      for (const auto& [first, count] : {std::pair<int64_t, int64_t>{149, 1}, {7, 5}, {40, 6}, {20, 40}}) {
+        INFO("rows " << first << " to " << first + count);
+        const int64_t end = first + count;
+        const auto part = Run(*b.ops, c, data, {x.begin() + first * c.d, x.begin() + end * c.d}, {chosen.ids.begin() + 3 * first, chosen.ids.begin() + 3 * end},
+                              {chosen.weights.begin() + 3 * first, chosen.weights.begin() + 3 * end}, 3);
+        CHECK(SameBits(part, {whole.begin() + first * c.d, whole.begin() + end * c.d}));
       }
     }
   }
