@@ -14,24 +14,32 @@ inline constexpr int kKvBlock = 32;
 
 HF_HD inline bool KvIsQuantized(KvDType type) { return type == KvDType::kQ8_0 || type == KvDType::kFp8E4M3; }
 
-// Returns the scale's fp16 bits. A value that is not finite makes the scale not finite, so that it is seen downstream.
+// The scale (fp16 bits) of a block whose largest magnitude is amax. poison: the sum of every value times 0, so that a value that is not finite
+// makes the scale not finite and is seen downstream.
+HF_HD inline uint16_t KvScale(KvDType type, float amax, float poison) { return F32ToF16(amax / (type == KvDType::kQ8_0 ? 127.f : 448.f) + poison); }
+
+// What a block's values are multiplied by before they are rounded; 0: every code is 0.
+HF_HD inline float KvInverse(uint16_t scale) {
+  const float s = F16ToF32(scale);
+  return s > 0.f && s <= 65504.f ? 1.f / s : 0.f;
+}
+
+HF_HD inline uint8_t EncodeKv(KvDType type, float x, float inverse) {
+  const float v = inverse == 0.f ? 0.f : x * inverse;
+  if (type != KvDType::kQ8_0) return F32ToFp8(v);
+  return static_cast<uint8_t>(static_cast<int8_t>(std::clamp(nearbyintf(v), -127.f, 127.f)));
+}
+
+// Returns the scale.
 HF_HD inline uint16_t EncodeKvBlock(KvDType type, const float* x, uint8_t* codes) {
   float amax = 0.f, poison = 0.f;
   for (int i = 0; i < kKvBlock; ++i) {
     amax = std::max(amax, fabsf(x[i]));
     poison += x[i] * 0.f;
   }
-  const uint16_t scale = F32ToF16(amax / (type == KvDType::kQ8_0 ? 127.f : 448.f) + poison);
-  const float s = F16ToF32(scale);
-  const float inverse = s > 0.f && s <= 65504.f ? 1.f / s : 0.f;
-  for (int i = 0; i < kKvBlock; ++i) {
-    const float v = inverse == 0.f ? 0.f : x[i] * inverse;
-    if (type == KvDType::kQ8_0) {
-      codes[i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(nearbyintf(v), -127.f, 127.f)));
-    } else {
-      codes[i] = F32ToFp8(v);
-    }
-  }
+  const uint16_t scale = KvScale(type, amax, poison);
+  const float inverse = KvInverse(scale);
+  for (int i = 0; i < kKvBlock; ++i) codes[i] = EncodeKv(type, x[i], inverse);
   return scale;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Writes a step's keys and values into the pages of their positions.
+// Writes a step's keys and values into the pages of their positions, in one kernel; codes and scales are those of kernels/kv_block.h.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/batch.h"

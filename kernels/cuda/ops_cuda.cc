@@ -67,12 +67,13 @@ absl::StatusOr<std::unique_ptr<Ops>> CudaOps::Make(const CudaOptions& options) {
   return std::unique_ptr<Ops>(new CudaOps(options.device, stream,
                                           fmt::format("cuda {}: {}, compute capability {}.{}, {} multiprocessors, {:.1f} GiB", options.device,
                                                       properties.name, properties.major, properties.minor, properties.multiProcessorCount,
-                                                      static_cast<double>(properties.totalGlobalMem) / (1u << 30))));
+                                                      static_cast<double>(properties.totalGlobalMem) / (1u << 30)),
+                                          {properties.multiProcessorCount, static_cast<int64_t>(properties.sharedMemPerBlockOptin)}));
 }
 
-CudaOps::CudaOps(int device, cudaStream_t stream, std::string description)
+CudaOps::CudaOps(int device, cudaStream_t stream, std::string description, const AttentionDevice& attention_device)
     : device_(device), stream_(stream), description_(std::move(description)), step_uploads_(&errors_, stream, 256 << 10),
-      uploads_(&errors_, stream, 64 << 10), downloads_(&errors_, stream) {}
+      uploads_(&errors_, stream, 64 << 10), downloads_(&errors_, stream), attention_device_(attention_device) {}
 
 CudaOps::~CudaOps() { cudaStreamSynchronize(stream_); }
 
@@ -118,6 +119,7 @@ void CudaOps::BeginStep(const Batch& batch) {
   errors_.Check(cudaSetDevice(device_), "choosing the device");
   batch_ = batch;
   for (auto& r : rope_) r->current = false;
+  for (auto& p : attention_plans_) p->current = false;
   const int64_t rows = static_cast<int64_t>(std::max(batch.positions.size(), batch.tokens.size())), count = static_cast<int64_t>(batch.sequences.size());
   // One piece: tokens, positions, the rows' sequences, spans, and of each group where its tables begin and the tables.
   int64_t bytes = 0;

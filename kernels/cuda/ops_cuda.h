@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/batch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/make_ops.h"
@@ -67,13 +68,23 @@ class CudaOps final : public Ops {
     bool current = false;
   };
 
-  CudaOps(int device, cudaStream_t stream, std::string description);
+  // How the step's attention is cut, made once per step and kind of layer.
+  struct PlannedAttention {
+    explicit PlannedAttention(Errors* errors) : lists(errors) {}
+    AttentionPlan plan;
+    AttentionWork work;
+    DeviceScratch lists;
+    bool current = false;
+  };
+
+  CudaOps(int device, cudaStream_t stream, std::string description, const AttentionDevice& attention_device);
   bool ok() const { return errors_.ok(); }
   // Panics when a weight was not packed by this backend, or has another width than x.
   static void CheckWeight(const Weight& w, int64_t in);
   // x as weights of the type take it. Overwrites the last one of the kind. No pieces: no room.
   PanelView PanelFor(DType weights, ConstMat x);
   const float* RopeTableFor(const RopeParams& params);
+  AttentionWork AttentionWorkFor(const AttentionShape& shape);
 
   struct StreamOwner {               // the last to go: what was used on it is freed before
     cudaStream_t stream;
@@ -90,12 +101,14 @@ class CudaOps final : public Ops {
   DeviceScratch panels_[2] = {DeviceScratch(&errors_), DeviceScratch(&errors_)};   // of a product's activations: int8, float (panel.h)
   DeviceScratch experts_{&errors_};    // rows sorted by expert
   DeviceScratch wide_{&errors_};       // intermediate rows of GatedMatMul and MoeFfn
-  DeviceScratch attention_{&errors_};  // partial results of attention
+  DeviceScratch attention_{&errors_};  // records of split attention (attention_plan.h)
+  AttentionDevice attention_device_;
 
   Batch batch_;                        // as given: host memory
   DeviceBatch on_device_;
   std::vector<DeviceTables> tables_;   // [group]
   std::vector<std::unique_ptr<RopeCache>> rope_;
+  std::vector<std::unique_ptr<PlannedAttention>> attention_plans_;
 };
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE
