@@ -82,9 +82,14 @@ def test_every_answer_at_the_floor_equals_a_cold_solo_run(page, kv):
             except Exception as e:  # noqa: BLE001
                 failures.append(repr(e))
 
-        threads = [threading.Thread(target=lane, args=(k,)) for k in range(6)]
-        [t.start() for t in threads]
-        [t.join() for t in threads]
+        # How the lanes meet is the machine's affair: again, until requests had to give way to each other (pages of one token fit so tightly that all
+        # may run to their ends).
+        for _ in range(5):
+            threads = [threading.Thread(target=lane, args=(k,)) for k in range(6)]
+            [t.start() for t in threads]
+            [t.join() for t in threads]
+            if failures or page == 1 or int(s.idle()["cache"]["preemptions"]) > 0:
+                break
         assert not failures
         assert got == {name: {text} for name, text in want.items()}
         status = s.idle()
