@@ -80,6 +80,8 @@ struct Batch {
   std::span<const BlockTables> groups;     // [G]
   std::span<const int32_t> logit_rows;     // rows whose logits are wanted, ascending
   int32_t page_size = 0;
+  // [T], or empty: none. Row t takes the token of that index of what the backend drew last; -1: it has its token. Only where the backend draws.
+  std::span<const int32_t> awaited;
 };
 
 }  // namespace holdfast::kernels

@@ -78,7 +78,7 @@ std::vector<float> ModelHarness::Step(const std::vector<Feed>& feeds) {
     step.total_tokens += static_cast<uint32_t>(feed.tokens.size());
     s.length += static_cast<uint32_t>(feed.tokens.size());
   }
-  const kernels::Batch& batch = batch_.Fill(step, plan(), hparams().vocab);
+  const kernels::Batch& batch = batch_.Fill(step, plan(), hparams().vocab, {}, true);
   model_->Forward(*ops_, batch, storage_->view());
   std::vector<int32_t> rows(step.total_tokens);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);

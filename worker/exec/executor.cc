@@ -51,41 +51,67 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(kernels::Ops* ops, st
 }
 
 absl::StatusOr<const ExecResult*> Executor::Run(const sched::StepPlan& plan, const SamplingTable& table) {
-  const uint64_t start = NowUs();
-  result_ = ExecResult();
-  result_.result.step = plan.step;
+  HF_CHECK(launched_ == 0);
+  HF_RETURN_IF_ERROR(Launch(plan, table));
+  return Finish();
+}
+
+absl::Status Executor::Launch(const sched::StepPlan& plan, const SamplingTable& table) {
+  HF_CHECK(launched_ < kMostLaunched);
+  HF_RETURN_IF_ERROR(Enqueue(plan, table));
+  ++launched_;
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Enqueue(const sched::StepPlan& plan, const SamplingTable& table) {
+  const std::vector<sched::SampledToken>& drawn_before = Newest().result.result.sampled;
+  newest_ = (newest_ + 1) % kMostLaunched;
+  Flight& flight = Newest();
+  flight.plan = &plan;
+  flight.started_us = NowUs();
+  ExecResult& result = flight.result;
+  result = ExecResult();
+  result.result.step = plan.step;
   for (const sched::StepEntry& e : plan.entries) {
     const bool decode = e.sample && e.tokens.size() == 1 && e.start >= e.prompt_tokens;
-    (decode ? result_.decode_tokens : result_.prefill_tokens) += static_cast<uint32_t>(e.tokens.size());
+    (decode ? result.decode_tokens : result.prefill_tokens) += static_cast<uint32_t>(e.tokens.size());
   }
   StepRecord& record = recorder_.Begin();
+  flight.record = &record;
   record.step = plan.step.v;
   record.digest = plan.digest;
-  record.started_us = start;
+  record.started_us = flight.started_us;
   record.entries = static_cast<uint32_t>(plan.entries.size());
-  record.prefill_tokens = result_.prefill_tokens;
-  record.decode_tokens = result_.decode_tokens;
+  record.prefill_tokens = result.prefill_tokens;
+  record.decode_tokens = result.decode_tokens;
   for (size_t i = 0; i < plan.entries.size() && i < StepRecord::kRequests; ++i) {
     const sched::StepEntry& e = plan.entries[i];
     record.shares[i] = {e.request.v, e.start, static_cast<uint32_t>(e.tokens.size()), UINT32_MAX};
   }
   if (FaultPoint("exec.step")) return absl::InternalError("fault point exec.step");
-  const kernels::Batch& batch = batch_.Fill(plan, storage_->plan(), model_->hparams().vocab);
+  const kernels::Batch& batch = flight.batch.Fill(plan, storage_->plan(), model_->hparams().vocab, drawn_before, true);
   PrepareConstraints(plan, table);
   model_->Forward(*ops_, batch, storage_->view());
   aside_.Wait();
   if (!model_->status().ok()) return model_->status();
-  HF_RETURN_IF_ERROR(Sampling(plan, table));
-  result_.step_us = static_cast<uint32_t>(NowUs() - start);
-  record.step_us = std::max(1u, result_.step_us);
-  record.failed = static_cast<uint32_t>(result_.failures.size());
+  return Sampling(plan, table);
+}
+
+absl::StatusOr<const ExecResult*> Executor::Finish() {
+  HF_CHECK(launched_ > 0);
+  Flight& flight = flights_[(newest_ + kMostLaunched - (launched_ - 1)) % kMostLaunched];
+  --launched_;
+  ExecResult& result = flight.result;
+  result.step_us = static_cast<uint32_t>(NowUs() - flight.started_us);
+  flight.record->step_us = std::max(1u, result.step_us);
+  flight.record->failed = static_cast<uint32_t>(result.failures.size());
   size_t next = 0;
-  for (size_t i = 0; i < plan.entries.size(); ++i) {
-    if (!plan.entries[i].sample) continue;
-    if (i < StepRecord::kRequests) record.shares[i].token = result_.result.sampled[next].token;
+  for (size_t i = 0; i < flight.plan->entries.size(); ++i) {
+    if (!flight.plan->entries[i].sample) continue;
+    if (i < StepRecord::kRequests) flight.record->shares[i].token = result.result.sampled[next].token;
     ++next;
   }
-  return &result_;
+  return &result;
 }
 
 void Executor::PrepareConstraints(const sched::StepPlan& plan, const SamplingTable& table) {
@@ -104,8 +130,8 @@ void Executor::PrepareConstraints(const sched::StepPlan& plan, const SamplingTab
 
 Sample Executor::DrawToken(const sched::StepEntry& e, const SamplingParams& params, std::string* why) {
   const auto draw = [&](const AllowedTokens* allowed) {
-    Sample out = sampler_.Draw(host_row_, params, e.history, e.prompt_tokens, allowed);
-    if (out.refused) *why = fmt::format("token {} could not be drawn: {}", e.history.size() - e.prompt_tokens, out.why);
+    Sample out = sampler_.Draw(host_row_, params, e.history, e.prompt_tokens, allowed, e.awaits ? 1 : 0);
+    if (out.refused) *why = fmt::format("token {} could not be drawn: {}", e.start + e.tokens.size() - e.prompt_tokens, out.why);
     return out;
   };
   if (!params.constrained) return draw(nullptr);
@@ -119,11 +145,12 @@ Sample Executor::DrawToken(const sched::StepEntry& e, const SamplingParams& para
   return out;
 }
 
-absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable& table) {
-  wanted_.clear();
+absl::Status Executor::ListWanted(const sched::StepPlan& plan, const SamplingTable& table) {
+  std::vector<WantedRow>& wanted = Newest().wanted;
+  wanted.clear();
   for (uint32_t i = 0; i < plan.entries.size(); ++i) {
     const sched::StepEntry& e = plan.entries[i];
-    const int32_t first = batch_.first_row(i);
+    const int32_t first = Newest().batch.first_row(i);
     const SamplingTable::Entry* entry = table.Find(e.request);
     if (entry == nullptr && (e.sample || e.prompt_logprobs)) {
       return absl::InternalError(fmt::format("step {}: request {} has no sampling parameters", plan.step.v, e.request.v));
@@ -133,18 +160,24 @@ absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable
       const bool last = r + 1 == e.tokens.size();
       // Row p scores prompt token p + 1; the row of the last prompt token has none to score.
       const bool score = e.prompt_logprobs && size_t{position} + 1 < entry->prompt.size();
-      if (score || (e.sample && last)) wanted_.push_back({first + static_cast<int32_t>(r), i, e.sample && last, position});
+      if (score || (e.sample && last)) wanted.push_back({first + static_cast<int32_t>(r), i, e.sample && last, position});
     }
   }
-  if (wanted_.empty()) {
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable& table) {
+  HF_RETURN_IF_ERROR(ListWanted(plan, table));
+  const std::vector<WantedRow>& wanted = Newest().wanted;
+  if (wanted.empty()) {
     ops_->Sync();
     HF_RETURN_IF_ERROR(ops_->Health());
   }
   const int64_t vocab = model_->hparams().vocab;
-  for (size_t begin = 0; begin < wanted_.size(); begin += options_.max_logit_rows) {
-    const size_t n = std::min<size_t>(options_.max_logit_rows, wanted_.size() - begin);
+  for (size_t begin = 0; begin < wanted.size(); begin += options_.max_logit_rows) {
+    const size_t n = std::min<size_t>(options_.max_logit_rows, wanted.size() - begin);
     rows_.clear();
-    for (size_t i = 0; i < n; ++i) rows_.push_back(wanted_[begin + i].row);
+    for (size_t i = 0; i < n; ++i) rows_.push_back(wanted[begin + i].row);
     const kernels::Mat tile(logits_.as<float>(), static_cast<int64_t>(n), vocab);
     model_->Logits(*ops_, rows_, tile);
     ops_->Sync();
@@ -156,8 +189,9 @@ absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable
 }
 
 void Executor::SampleTile(const sched::StepPlan& plan, const SamplingTable& table, size_t begin, const kernels::Mat& tile) {
+  ExecResult& result = Newest().result;
   for (size_t i = 0; i < static_cast<size_t>(tile.rows); ++i) {
-    const WantedRow& w = wanted_[begin + i];
+    const WantedRow& w = Newest().wanted[begin + i];
     const sched::StepEntry& e = plan.entries[w.entry];
     const SamplingTable::Entry& entry = *table.Find(e.request);
     ops_->CopyToHost(reinterpret_cast<std::byte*>(host_row_.data()), reinterpret_cast<const std::byte*>(tile.row(static_cast<int64_t>(i))),
@@ -165,12 +199,12 @@ void Executor::SampleTile(const sched::StepPlan& plan, const SamplingTable& tabl
     ops_->Sync();
     if (e.prompt_logprobs && size_t{w.position} + 1 < entry.prompt.size()) {
       Sample s = sampler_.Score(host_row_, entry.prompt[w.position + 1], entry.params.top_logprobs);
-      if (result_.logprobs.empty() || result_.logprobs.back().request != e.request || !result_.logprobs.back().prompt) {
-        result_.logprobs.push_back({e.request, true, w.position + 1, {}, {}});
+      if (result.logprobs.empty() || result.logprobs.back().request != e.request || !result.logprobs.back().prompt) {
+        result.logprobs.push_back({e.request, true, w.position + 1, {}, {}});
       }
-      result_.logprobs.back().tokens.push_back({s.token, s.logprob});
-      result_.logprobs.back().top.push_back(std::move(s.top));
-      if (s.failed) result_.failures.push_back(fmt::format("request {}: prompt position {}: {}", e.request.v, w.position, s.why));
+      result.logprobs.back().tokens.push_back({s.token, s.logprob});
+      result.logprobs.back().top.push_back(std::move(s.top));
+      if (s.failed) result.failures.push_back(fmt::format("request {}: prompt position {}: {}", e.request.v, w.position, s.why));
     }
     if (!w.sample) continue;
     sched::SampledToken token;
@@ -182,12 +216,12 @@ void Executor::SampleTile(const sched::StepPlan& plan, const SamplingTable& tabl
     token.is_stop = !s.failed && std::binary_search(entry.params.stop_tokens.begin(), entry.params.stop_tokens.end(), s.token);
     if (token.failed) {
       const char* why = !token.why.empty() ? token.why.c_str() : s.failed ? s.why : "fault point exec.sample";
-      result_.failures.push_back(fmt::format("request {}: position {}: {}", e.request.v, w.position, why));
+      result.failures.push_back(fmt::format("request {}: position {}: {}", e.request.v, w.position, why));
     } else if (entry.params.logprobs) {
-      result_.logprobs.push_back({e.request, false, w.position + 1, {{s.token, s.logprob}}, {}});
-      result_.logprobs.back().top.push_back(std::move(s.top));
+      result.logprobs.push_back({e.request, false, w.position + 1, {{s.token, s.logprob}}, {}});
+      result.logprobs.back().top.push_back(std::move(s.top));
     }
-    result_.result.sampled.push_back(token);
+    result.result.sampled.push_back(token);
   }
 }
 
@@ -200,7 +234,7 @@ absl::Status Executor::ShareSampled(const sched::StepPlan& plan) {
     uint8_t unused[2];
   };
   static_assert(sizeof(Wire) == 16);
-  std::vector<sched::SampledToken>& sampled = result_.result.sampled;
+  std::vector<sched::SampledToken>& sampled = Newest().result.result.sampled;
   message_.resize(draws() ? sampled.size() * sizeof(Wire) : 0);
   if (draws()) {
     for (size_t i = 0; i < sampled.size(); ++i) {

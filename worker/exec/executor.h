@@ -1,8 +1,10 @@
 #pragma once
 // Runs a StepPlan: builds the batch, calls the model, samples. The thin shell between the pure scheduler and the kernels.
 //
-// Threads: the worker's step thread only. Run is synchronous: when it returns, every K and V of the step is in its page and the
-// result is complete. A request's sampling parameters are looked up in the SamplingTable that the worker keeps.
+// A step is launched, and finished later; the next one may be launched before. Backends on the host's memory compute in Launch, so that Finish
+// hands out what is there; a device computes while its caller goes on, and Finish waits for it.
+//
+// Threads: the worker's step thread only. A request's sampling parameters are looked up in the SamplingTable that the worker keeps.
 #include <absl/container/flat_hash_map.h>
 #include <absl/status/statusor.h>
 
@@ -80,14 +82,23 @@ struct ExecutorOptions {
 
 class Executor {
  public:
+  static constexpr uint32_t kMostLaunched = 2;
+
   // ops and model must outlive the executor. plan and cache as for KvStorage::Create. Reserves the activations.
   static absl::StatusOr<std::unique_ptr<Executor>> Create(kernels::Ops* ops, std::unique_ptr<model::Model> model, const model::KvPlan& plan,
                                                           const kv::CacheShape& cache, const KvStorageOptions& storage,
                                                           const ExecutorOptions& options);
 
-  // The reference is valid until the next Run. kInternal when an entry that samples has no parameters in the table (our bug, but the
-  // worker would rather exit 70 with words than abort). ops.Health() when the device failed: nothing was drawn from what it left. With several ranks all run the same plan; rank 0 draws the tokens and the others
-  // receive them (log-probabilities and failures stay with rank 0). A collective's error (tp/collective.h) when a peer is lost.
+  // Enqueues the step behind those launched before it, kMostLaunched at most. The plan and its arrays must live until its Finish. kInternal when
+  // an entry that samples has no parameters in the table (our bug, but the worker would rather exit 70 with words than abort). ops.Health()
+  // when the device failed. With several ranks all run the same plan; rank 0 draws the tokens and the others receive them (log-probabilities
+  // and failures stay with rank 0). A collective's error (tp/collective.h) when a peer is lost. After an error nothing more can be launched.
+  absl::Status Launch(const sched::StepPlan& plan, const SamplingTable& table);
+  // Waits for the oldest launched step: every K and V of it is in its page. ops.Health() when the device failed: nothing was drawn from what
+  // it left. The result is valid until kMostLaunched more steps were launched.
+  absl::StatusOr<const ExecResult*> Finish();
+  uint32_t launched() const { return launched_; }
+  // Launch and Finish. Nothing else may be launched.
   absl::StatusOr<const ExecResult*> Run(const sched::StepPlan& plan, const SamplingTable& table);
 
   void MovePage(int group, uint32_t from, uint32_t to) { storage_->MovePage(group, from, to); }
@@ -103,10 +114,30 @@ class Executor {
   FlightRecorder& flight_recorder() { return recorder_; }
 
  private:
+  struct WantedRow {
+    int32_t row = 0;
+    uint32_t entry = 0;
+    bool sample = false;
+    uint32_t position = 0;
+  };
+  // A launched step.
+  struct Flight {
+    BatchBuffers batch;
+    std::vector<WantedRow> wanted;
+    ExecResult result;
+    const sched::StepPlan* plan = nullptr;
+    StepRecord* record = nullptr;
+    uint64_t started_us = 0;
+  };
+
   Executor(kernels::Ops* ops, std::unique_ptr<model::Model> model, const ExecutorOptions& options);
+  absl::Status Enqueue(const sched::StepPlan& plan, const SamplingTable& table);
+  Flight& Newest() { return flights_[newest_]; }
   // Has what constrained requests may generate worked out beside the forward pass.
   void PrepareConstraints(const sched::StepPlan& plan, const SamplingTable& table);
   absl::Status Sampling(const sched::StepPlan& plan, const SamplingTable& table);
+  // The rows of the newest step whose logits are wanted.
+  absl::Status ListWanted(const sched::StepPlan& plan, const SamplingTable& table);
   // Draws from host_row_ under the entry's constraint. *why: words for the client when the constraint failed.
   Sample DrawToken(const sched::StepEntry& entry, const SamplingParams& params, std::string* why);
   void SampleTile(const sched::StepPlan& plan, const SamplingTable& table, size_t begin, const kernels::Mat& tile);
@@ -114,28 +145,21 @@ class Executor {
   absl::Status ShareSampled(const sched::StepPlan& plan);
   bool draws() const { return options_.ranks == nullptr || options_.ranks->rank() == 0; }
 
-  struct WantedRow {
-    int32_t row = 0;
-    uint32_t entry = 0;
-    bool sample = false;
-    uint32_t position = 0;
-  };
-
   kernels::Ops* ops_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<KvStorage> storage_;
   ExecutorOptions options_;
-  BatchBuffers batch_;
+  Flight flights_[kMostLaunched];
+  uint32_t newest_ = 0;               // index of the step launched last
+  uint32_t launched_ = 0;             // and not finished
   Sampler sampler_;
   ConstraintSource* constraints_ = nullptr;
   std::vector<const sched::StepEntry*> constrained_;  // of the step that runs
   Aside aside_;
   kernels::Buffer logits_;
   std::vector<float> host_row_;
-  std::vector<WantedRow> wanted_;
   std::vector<int32_t> rows_;
   std::vector<std::byte> message_;
-  ExecResult result_;
   FlightRecorder recorder_;
 };
 

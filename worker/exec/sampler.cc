@@ -175,7 +175,7 @@ void Sampler::ApplyPenalties(std::span<float> logits, const SamplingParams& p, s
 }
 
 Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span<const TokenId> history, uint32_t prompt_tokens,
-                     const AllowedTokens* allowed) {
+                     const AllowedTokens* allowed, uint32_t unseen) {
   HF_CHECKF(static_cast<int64_t>(logits.size()) == vocab_, "{} logits", logits.size());
   HF_CHECKF(history.size() >= prompt_tokens, "history of {} with a prompt of {}", history.size(), prompt_tokens);
   Sample out;
@@ -186,6 +186,7 @@ Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span
     return out;
   }
   const bool penalised = (p.repetition_penalty > 0.f && p.repetition_penalty != 1.f) || p.frequency_penalty != 0.f || p.presence_penalty != 0.f;
+  HF_CHECKF(unseen == 0 || !penalised, "penalties over a history of which {} tokens are not known", unseen);
   const bool edited = allowed != nullptr || penalised || !p.logit_bias.empty() || !p.suppress_tokens.empty();
   // The raw distribution is wanted after the choice is known, but before the edits: keep a copy then.
   std::span<const float> model = logits;
@@ -217,7 +218,7 @@ Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span
   if (!greedy) {
     std::vector<float> kept;
     if (p.logprobs && edited) kept.assign(model.begin(), model.end());
-    const double u = SampleUniform(p.seed, p.choice, history.size() - prompt_tokens);
+    const double u = SampleUniform(p.seed, p.choice, history.size() + unseen - prompt_tokens);
     if (!Choose(logits, p, u, &out.token)) {
       out.failed = true;
       out.why = "no token has a finite probability";

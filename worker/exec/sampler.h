@@ -74,10 +74,11 @@ class Sampler {
  public:
   explicit Sampler(int64_t vocab);
 
-  // logits[vocab] is overwritten. history[0, prompt_tokens) is the prompt; the token drawn has position history.size() - prompt_tokens.
-  // `allowed` null: every token. Log-probabilities stay those of the model's own distribution.
+  // logits[vocab] is overwritten. history[0, prompt_tokens) is the prompt; the token drawn has position history.size() + unseen - prompt_tokens.
+  // `allowed` null: every token. unseen: tokens between the history's end and the one drawn, which only params without penalties may have.
+  // Log-probabilities stay those of the model's own distribution.
   Sample Draw(std::span<float> logits, const SamplingParams& params, std::span<const TokenId> history, uint32_t prompt_tokens,
-              const AllowedTokens* allowed = nullptr);
+              const AllowedTokens* allowed = nullptr, uint32_t unseen = 0);
 
   // Log-probability of `token` and the `top` best of the raw logits, for prompt tokens. failed when the logits are not finite.
   Sample Score(std::span<const float> logits, TokenId token, uint32_t top);

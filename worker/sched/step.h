@@ -22,6 +22,8 @@ struct StepEntry {
   std::span<const TokenId> history;              // all tokens of the sequence up to and including `tokens` (penalties read it)
   uint32_t prompt_tokens = 0;                    // history[0, prompt_tokens) is the prompt
   bool sample = false;                           // the last row's logits choose the next token
+  bool awaits = false;                           // tokens is one token, not known yet: what the step launched just before draws for this request.
+                                                 // Its value here means nothing, and history ends before it.
   bool prompt_logprobs = false;                  // every row's logits are wanted
   std::vector<const int32_t*> tables;            // [group] block table: page of each block, -1 = none
 };

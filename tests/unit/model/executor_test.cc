@@ -125,6 +125,90 @@ TEST_CASE("a script model says its script, greedy and sampled", "[executor]") {
   }
 }
 
+// Two sequences decode; each step is launched before the one before it is finished, and its tokens are not in the plan.
+TEST_CASE("a step that is launched before its tokens are known draws what it draws afterwards", "[executor]") {
+  model::RandomModelOptions options;
+  options.type = kernels::DType::kF32;
+  const auto writer = model::RandomLlama(options);
+  exec::SamplingTable table;
+  for (const uint64_t id : {1, 2}) {
+    exec::SamplingParams params;
+    params.temperature = 1.f;
+    params.seed = 40 + id;
+    table.Add(RequestId(id), params);
+  }
+  constexpr uint64_t kSteps = 8;
+  const auto prompts = [] {
+    std::vector<Sequence> s(2);
+    s[0].tokens = {3, 1, 4, 1, 5};
+    s[1] = {RequestId(2), {2, 7, 1}, 0, 0, {7, 6, 5, 4, 3, 2, 1, 0}};
+    for (Sequence& q : s) q.prompt = static_cast<uint32_t>(q.tokens.size());
+    return s;
+  };
+  const auto join = [](sched::StepPlan a, sched::StepPlan b, bool b_first) {
+    a.total_tokens += b.total_tokens;
+    a.entries.insert(b_first ? a.entries.begin() : a.entries.end(), std::move(b.entries[0]));
+    return a;
+  };
+  using Drawn = std::vector<std::pair<uint64_t, TokenId>>;
+  const auto drawn = [](const sched::StepResult& result) {
+    Drawn tokens;
+    for (const sched::SampledToken& t : result.sampled) {
+      CHECK(!t.failed);
+      tokens.push_back({t.request.v, t.token});
+    }
+    std::sort(tokens.begin(), tokens.end());
+    return tokens;
+  };
+  std::vector<Drawn> expected;
+  {
+    Rig rig(writer);
+    auto s = prompts();
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      const auto rows = [](const Sequence& q) { return static_cast<uint32_t>(q.tokens.size()) - q.computed; };
+      const size_t groups = rig.plan.groups.size();
+      const auto ran = rig.executor->Run(join(s[0].Plan(step, groups, rows(s[0])), s[1].Plan(step, groups, rows(s[1])), false), table);
+      REQUIRE(ran.ok());
+      expected.push_back(drawn((*ran)->result));
+      for (const auto& [request, token] : expected.back()) s[request - 1].tokens.push_back(token);
+    }
+  }
+  Rig rig(writer);
+  auto s = prompts();
+  const TokenId unknown = 0xffffffff;
+  const auto awaiting = [&](Sequence& q, uint64_t step) {
+    const uint32_t known = static_cast<uint32_t>(q.tokens.size());
+    q.tokens.push_back(unknown);
+    auto plan = q.Plan(step, rig.plan.groups.size(), 1);
+    plan.entries[0].history = std::span<const TokenId>(q.tokens).first(known);
+    plan.entries[0].awaits = plan.entries[0].sample = true;
+    return plan;
+  };
+  for (Sequence& q : s) q.tokens.reserve(64);   // plans point into it
+  const size_t groups = rig.plan.groups.size();
+  std::vector<sched::StepPlan> plans;
+  plans.reserve(kSteps);
+  plans.push_back(join(s[0].Plan(1, groups, 5), s[1].Plan(1, groups, 3), false));
+  REQUIRE(rig.executor->Launch(plans.back(), table).ok());
+  for (uint64_t step = 2; step <= kSteps; ++step) {
+    plans.push_back(join(awaiting(s[0], step), awaiting(s[1], step), step % 2 == 0));
+    REQUIRE(rig.executor->Launch(plans.back(), table).ok());
+    CHECK(rig.executor->launched() == 2);
+    const auto ran = rig.executor->Finish();
+    REQUIRE(ran.ok());
+    CHECK((*ran)->result.step.v == step - 1);
+    CHECK(drawn((*ran)->result) == expected[step - 2]);
+    for (const sched::SampledToken& t : (*ran)->result.sampled) {
+      auto& tokens = s[t.request.v - 1].tokens;
+      tokens[tokens.size() - 1] = t.token;   // as the scheduler does on settling: the awaited one of the newer step stays unknown to it
+    }
+  }
+  const auto ran = rig.executor->Finish();
+  REQUIRE(ran.ok());
+  CHECK(drawn((*ran)->result) == expected[kSteps - 1]);
+  CHECK(rig.executor->flight_recorder().At(7).step == kSteps);
+}
+
 TEST_CASE("prompt logprobs score every prompt token, in tiles and across chunks", "[executor]") {
   model::RandomModelOptions options;
   options.type = kernels::DType::kF32;
