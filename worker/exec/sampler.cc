@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/sampling_math.h"
 #include "proto/base/check.h"
 #include "proto/base/random.h"
 
@@ -15,29 +16,9 @@ namespace {
 constexpr size_t kRepetitionWindow = 64;
 constexpr uint32_t kMaxTop = 20;
 constexpr int64_t kBlock = 4096;       // sums are taken block by block, so a draw need not walk the whole vocabulary twice
-constexpr float kMinTemperature = 1e-6f;
-constexpr float kMinExponent = -87.f;  // below it exp() leaves the normal floats: such tokens have probability zero
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
-// exp(x) for x in [-87, 0]: 2^n * p(f), |relative error| < 2e-7. Written without branches so that loops over it vectorise; the same
-// on every call site, so a token's probability never depends on its neighbours.
-inline float FastExp(float x) {
-  const float clamped = std::max(x, kMinExponent);
-  const float t = clamped * 1.44269504088896341f;
-  const float n = static_cast<float>(static_cast<int32_t>(t - 0.5f));  // t <= 0: truncation of t - 0.5 rounds to nearest
-  const float f = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * f + 1.3981999507e-3f;
-  p = p * f + 8.3334519073e-3f;
-  p = p * f + 4.1665795894e-2f;
-  p = p * f + 1.6666665459e-1f;
-  p = p * f + 5.0000001201e-1f;
-  p = p * f * f + f + 1.0f;
-  const float scale = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
-  return x < kMinExponent ? 0.f : p * scale;
-}
-
-// Best first: higher value, then lower id.
+// The order of tokens (kernels/sampling_math.h): higher logit first, then lower id.
 bool Better(const std::pair<float, TokenId>& a, const std::pair<float, TokenId>& b) {
   return a.first > b.first || (a.first == b.first && a.second < b.second);
 }
@@ -51,7 +32,7 @@ struct Sampler::Peak {
 };
 
 Sampler::Sampler(int64_t vocab) : vocab_(vocab) {
-  HF_CHECK(vocab > 0 && vocab < INT32_MAX);
+  HF_CHECK(vocab > 0 && vocab < 1 << 23);  // so that weights do not overflow their sum
   probs_.resize(vocab);
   counts_.assign(vocab, 0);
 }
@@ -87,7 +68,7 @@ void Sampler::FillLogprobs(std::span<const float> logits, const Peak& peak, Toke
   for (int64_t begin = 0; begin < vocab_; begin += kBlock) {
     const int64_t end = std::min(vocab_, begin + kBlock);
     float block[kBlock];
-    for (int64_t i = begin; i < end; ++i) block[i - begin] = FastExp(logits[i] - peak.max);
+    for (int64_t i = begin; i < end; ++i) block[i - begin] = kernels::FastExp(logits[i] - peak.max);
     double s = 0;
     for (int64_t i = 0; i < end - begin; ++i) s += block[i];
     sum += s;
@@ -161,14 +142,14 @@ void Sampler::ApplyPenalties(std::span<float> logits, const SamplingParams& p, s
   if (r > 0.f && r != 1.f) {
     count(history.subspan(history.size() - std::min(history.size(), kRepetitionWindow)));
     for (const TokenId t : touched_) {
-      logits[t] = logits[t] > 0.f ? logits[t] / r : logits[t] * r;
+      logits[t] = kernels::Repeated(logits[t], r);
       counts_[t] = 0;
     }
   }
   if (p.frequency_penalty != 0.f || p.presence_penalty != 0.f) {
     count(history.subspan(std::min<size_t>(prompt_tokens, history.size())));
     for (const TokenId t : touched_) {
-      logits[t] -= p.frequency_penalty * static_cast<float>(counts_[t]) + p.presence_penalty;
+      logits[t] = kernels::Penalised(logits[t], p.frequency_penalty, p.presence_penalty, counts_[t]);
       counts_[t] = 0;
     }
   }
@@ -250,14 +231,12 @@ Sample Sampler::Score(std::span<const float> logits, TokenId token, uint32_t top
 bool Sampler::Choose(std::span<const float> logits, const SamplingParams& p, double u, TokenId* token) {
   Peak peak;
   if (!Scan(logits, &peak)) return false;
-  const float inverse = 1.f / std::max(p.temperature, kMinTemperature);
-  // Unnormalised probabilities: the best token has 1.
-  for (int64_t i = 0; i < vocab_; ++i) probs_[i] = FastExp((logits[i] - peak.max) * inverse);
+  const float inverse = kernels::InverseTemperature(p.temperature);
+  for (int64_t i = 0; i < vocab_; ++i) probs_[i] = kernels::RelativeProbability(logits[i], peak.max, inverse);
 
-  // top_k: zero everything worse than the k-th (probability, then id).
+  // top_k: the best k of the order.
   const bool by_k = p.top_k > 0 && p.top_k < vocab_;
   if (by_k) {
-    // By logit, not by probability: two that underflow to equal probabilities keep their order.
     candidates_.clear();
     candidates_.reserve(vocab_);
     float floor = kNegInf;
@@ -274,103 +253,87 @@ bool Sampler::Choose(std::span<const float> logits, const SamplingParams& p, dou
       std::nth_element(candidates_.begin(), candidates_.begin() + (p.top_k - 1), candidates_.end(), Better);
       candidates_.resize(p.top_k);
     }
-    for (auto& c : candidates_) c.first = probs_[c.second];
   }
 
   const bool by_p = p.top_p > 0.f && p.top_p < 1.f;
   if (by_p) {
+    const uint64_t fraction = kernels::FractionOf(p.top_p);
+    // How many of `ordered` have the mass.
+    const auto prefix = [&](const std::vector<std::pair<float, TokenId>>& ordered, uint64_t wanted) {
+      size_t keep = 0;
+      for (uint64_t sum = 0; keep < ordered.size() && sum < wanted;) sum += kernels::WeightOf(probs_[ordered[keep++].second]);
+      return keep;
+    };
     if (!by_k) {
-      // Bucket by how far below the best (64 buckets a nat up to 87): only the bucket in which the mass is reached needs an order.
-      constexpr int kBuckets = 87 * 64 + 1;
-      std::vector<double> mass(kBuckets, 0.0);
-      double total = 0;
-      const auto bucket = [&](int64_t i) { return std::min<int>(kBuckets - 1, static_cast<int>((peak.max - logits[i]) * inverse * 64.f)); };
+      // Bucket by how far below the best (64 buckets a nat): only the bucket in which the mass is reached needs an order.
+      constexpr int kBuckets = 64 * 28;
+      std::array<uint64_t, kBuckets> mass{};
+      const auto bucket = [&](int64_t i) {
+        return std::min<int>(kBuckets - 1, static_cast<int>(kernels::Exponent(logits[i], peak.max, inverse) * -64.f));
+      };
+      uint64_t total = 0;
       for (int64_t i = 0; i < vocab_; ++i) {
         if (probs_[i] == 0.f) continue;
-        mass[bucket(i)] += probs_[i];
+        mass[bucket(i)] += kernels::WeightOf(probs_[i]);
       }
-      for (const double m : mass) total += m;
-      double want = p.top_p * total;
+      for (const uint64_t m : mass) total += m;
+      uint64_t wanted = kernels::MassWanted(total, fraction);
       int edge = 0;
-      while (edge < kBuckets - 1 && mass[edge] < want) want -= mass[edge++];
+      while (edge < kBuckets - 1 && mass[edge] < wanted) wanted -= mass[edge++];
       candidates_.clear();
       std::vector<std::pair<float, TokenId>> last;
       for (int64_t i = 0; i < vocab_; ++i) {
         if (probs_[i] == 0.f) continue;
         const int b = bucket(i);
-        if (b < edge) candidates_.push_back({probs_[i], static_cast<TokenId>(i)});
-        if (b == edge) last.push_back({probs_[i], static_cast<TokenId>(i)});
+        if (b < edge) candidates_.push_back({logits[i], static_cast<TokenId>(i)});
+        if (b == edge) last.push_back({logits[i], static_cast<TokenId>(i)});
       }
       std::sort(last.begin(), last.end(), Better);
-      double sum = 0;
-      for (const auto& c : last) {
-        candidates_.push_back(c);
-        sum += c.first;
-        if (sum >= want) break;
-      }
+      last.resize(prefix(last, wanted));
+      candidates_.insert(candidates_.end(), last.begin(), last.end());
     } else {
       std::sort(candidates_.begin(), candidates_.end(), Better);
-      double total = 0, sum = 0;
-      for (const auto& c : candidates_) total += c.first;
-      size_t keep = 0;
-      while (keep < candidates_.size()) {
-        sum += candidates_[keep++].first;
-        if (sum >= p.top_p * total) break;
-      }
-      candidates_.resize(keep);
+      uint64_t total = 0;
+      for (const auto& c : candidates_) total += kernels::WeightOf(probs_[c.second]);
+      candidates_.resize(prefix(candidates_, kernels::MassWanted(total, fraction)));
     }
   }
 
   const float floor = p.min_p > 0.f ? p.min_p : 0.f;  // of the best's probability, which is 1 here
   if (by_k || by_p) {
     std::sort(candidates_.begin(), candidates_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    double total = 0;
-    for (auto& c : candidates_) {
-      if (c.first < floor) c.first = 0.f;
-      total += c.first;
-    }
-    double sum = 0;
-    bool found = false;
+    const auto weight = [&](TokenId t) { return probs_[t] < floor ? 0 : kernels::WeightOf(probs_[t]); };
+    uint64_t total = 0, sum = 0;
+    for (const auto& c : candidates_) total += weight(c.second);
+    if (total == 0) return false;
+    const uint64_t target = kernels::DrawTarget(total, kernels::FractionOf(u));
     for (const auto& c : candidates_) {
-      if (c.first == 0.f) continue;
-      sum += c.first;
-      *token = c.second;  // also the answer when rounding leaves sum below u * total
-      found = true;
-      if (sum > u * total) break;
+      sum += weight(c.second);
+      *token = c.second;
+      if (sum > target) break;
     }
-    return found;
+    return true;
   }
   // No filter but min_p: the vocabulary in id order.
-  double total = 0;
-  std::vector<double> blocks;
+  uint64_t total = 0;
+  std::vector<uint64_t> blocks;
   for (int64_t begin = 0; begin < vocab_; begin += kBlock) {
-    double s = 0;
-    for (int64_t i = begin; i < std::min(vocab_, begin + kBlock); ++i) {
-      if (probs_[i] < floor) probs_[i] = 0.f;
-      s += probs_[i];
-    }
+    uint64_t s = 0;
+    for (int64_t i = begin; i < std::min(vocab_, begin + kBlock); ++i) s += probs_[i] < floor ? 0 : kernels::WeightOf(probs_[i]);
     blocks.push_back(s);
     total += s;
   }
-  const double target = u * total;
-  double sum = 0;
+  if (total == 0) return false;
+  const uint64_t target = kernels::DrawTarget(total, kernels::FractionOf(u));
+  uint64_t sum = 0;
   size_t b = 0;
-  while (b + 1 < blocks.size() && sum + blocks[b] <= target) sum += blocks[b++];
-  bool found = false;
-  for (int64_t i = static_cast<int64_t>(b) * kBlock; i < vocab_; ++i) {
-    if (probs_[i] == 0.f) continue;
-    sum += probs_[i];
-    *token = static_cast<TokenId>(i);
-    found = true;
-    if (sum > target) break;
-  }
-  if (found) return true;
-  for (int64_t i = vocab_ - 1; i >= 0; --i) {  // rounding only: u close to 1 and the last blocks empty
-    if (probs_[i] == 0.f) continue;
+  while (sum + blocks[b] <= target) sum += blocks[b++];
+  for (int64_t i = static_cast<int64_t>(b) * kBlock;; ++i) {
+    sum += probs_[i] < floor ? 0 : kernels::WeightOf(probs_[i]);
+    if (sum <= target) continue;
     *token = static_cast<TokenId>(i);
     return true;
   }
-  return false;
 }
 
 }  // namespace holdfast::exec

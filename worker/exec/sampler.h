@@ -7,8 +7,9 @@
 //
 // Definitions (o = logit): repetition r over the last 64 tokens of prompt and output: o > 0 ? o / r : o * r, once a distinct token;
 // frequency: o -= f * count, presence: o -= p if count > 0, counts over generated tokens. top_p keeps the shortest prefix by
-// descending probability (ties: lowest id) whose sum reaches p, at least one token. min_p keeps p_i >= min_p * p_max. The draw walks
+// descending logit (ties: lowest id) whose sum reaches p, at least one token. min_p keeps p_i >= min_p * p_max. The draw walks
 // kept tokens in ascending id until the running sum exceeds u * total. Greedy (temperature <= 0): the highest logit, ties: lowest id.
+// Sums are of integers and exact (kernels/sampling_math.h): a device that adds in another order draws the same token.
 //
 // Non-finite: a NaN or +inf among the model's logits, or nothing finite left to draw from, fails this token only.
 // Threads: one Sampler per thread; it owns scratch of vocabulary size.

@@ -11,6 +11,7 @@
 #include <map>
 #include <numeric>
 
+#include "kernels/sampling_math.h"
 #include "proto/base/random.h"
 
 namespace holdfast::test {
@@ -119,6 +120,90 @@ TEST_CASE("a draw equals the slow sampler's for the same random number", "[sampl
     }
     RC_ASSERT(found);
   });
+}
+
+TEST_CASE("a token's weight is 2^40 for the best, never nothing above the least exponent, and falls with the logit up to rounding", "[sampler]") {
+  using kernels::WeightOf;
+  CHECK(WeightOf(kernels::RelativeProbability(3.5f, 3.5f, 1e6f)) == uint64_t{1} << 40);
+  CHECK(WeightOf(kernels::RelativeProbability(kernels::kMinWeightExponent, 0.f, 1.f)) >= 1);
+  CHECK(WeightOf(kernels::RelativeProbability(std::nextafter(kernels::kMinWeightExponent, -kInf), 0.f, 1.f)) == 0);
+  CHECK(WeightOf(kernels::RelativeProbability(-kInf, 0.f, 1e6f)) == 0);
+  for (float x = -27.7f; x < 0.f; x += 0.01f) {
+    const double want = std::exp(static_cast<double>(x)) * 0x1p40;
+    CHECK(std::fabs(static_cast<double>(WeightOf(kernels::RelativeProbability(x, 0.f, 1.f))) - want) <= 1 + want * 3e-7);
+  }
+  // Exact, where a double would round: 3 * (2^61 - 1) / 4 and one more for the part of a token.
+  const uint64_t large = (uint64_t{1} << 61) - 1;
+  CHECK(kernels::MassWanted(large, kernels::FractionOf(0.75)) == (large / 4) * 3 + 3);
+  CHECK(kernels::MassWanted(uint64_t{8} << 40, kernels::FractionOf(0.5)) == uint64_t{4} << 40);
+  CHECK(kernels::MassWanted(1, 0) == 1);
+  CHECK(kernels::DrawTarget(large, kernels::FractionOf(1 - 0x1p-53)) < large);
+}
+
+// By the definitions, with everything sorted: no float is added up, so the token is the same, also among many equal logits.
+TEST_CASE("a draw is exactly what the definitions say, with ties", "[sampler]") {
+  rc::prop("fast == sorted", [] {
+    const auto seed = *rc::gen::arbitrary<uint64_t>();
+    const size_t vocab = *rc::gen::element<size_t>(2, 5, 300, 5000, 9000);
+    SamplingParams p;
+    p.seed = seed;
+    p.temperature = *rc::gen::element(0.01f, 0.3f, 1.f, 2.f);
+    p.top_k = *rc::gen::element(0u, 2u, 5u, 40u, 1000u, 100000u);
+    p.top_p = *rc::gen::element(0.f, 1e-30f, 0.1f, 0.5f, 0.99f, 1.f);
+    p.min_p = *rc::gen::element(0.f, 0.01f, 0.2f, 1.f);
+    const float steps = *rc::gen::element(1.f, 8.f, 1e6f);   // 1: whole numbers, most of them equal to others
+    auto logits = RandomLogits(seed, vocab, *rc::gen::element(1.f, 6.f, 60.f));
+    for (float& l : logits) l = std::nearbyint(l * steps) / steps;
+    const auto original = logits;
+    Sampler s(static_cast<int64_t>(vocab));
+    const Sample got = s.Draw(logits, p, {}, 0);
+    RC_ASSERT(!got.failed);
+
+    std::vector<TokenId> order(vocab);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return original[a] > original[b]; });
+    const float inverse = kernels::InverseTemperature(p.temperature);
+    const float best = original[order[0]];
+    const auto relative = [&](TokenId t) { return kernels::RelativeProbability(original[t], best, inverse); };
+    if (p.top_k > 0 && p.top_k < vocab) order.resize(p.top_k);
+    const auto sum = [&](size_t n) {
+      uint64_t all = 0;
+      for (size_t i = 0; i < n; ++i) all += kernels::WeightOf(relative(order[i]));
+      return all;
+    };
+    if (p.top_p > 0 && p.top_p < 1) {
+      const uint64_t wanted = kernels::MassWanted(sum(order.size()), kernels::FractionOf(p.top_p));
+      uint64_t have = 0;
+      size_t keep = 0;
+      while (have < wanted) have += kernels::WeightOf(relative(order[keep++]));
+      order.resize(keep);
+    }
+    std::erase_if(order, [&](TokenId t) { return relative(t) < p.min_p; });
+    std::sort(order.begin(), order.end());
+    const uint64_t target = kernels::DrawTarget(sum(order.size()), kernels::FractionOf(SampleUniform(p.seed, 0, 0)));
+    uint64_t have = 0;
+    for (const TokenId t : order) {
+      have += kernels::WeightOf(relative(t));
+      if (have <= target) continue;
+      RC_ASSERT(got.token == t);
+      return;
+    }
+    RC_FAIL("the target lies beyond the total");
+  });
+}
+
+TEST_CASE("a min_p above every probability leaves nothing", "[sampler]") {
+  Sampler s(3);
+  SamplingParams p;
+  p.temperature = 1.f;
+  p.min_p = 1.5f;
+  for (const uint32_t k : {0u, 2u}) {
+    p.top_k = k;
+    std::vector<float> logits = {0, 1, 2};
+    const Sample got = s.Draw(logits, p, {}, 0);
+    CHECK(got.failed);
+    CHECK(std::string(got.why) == "no token has a finite probability");
+  }
 }
 
 TEST_CASE("frequencies follow the distribution", "[sampler]") {
