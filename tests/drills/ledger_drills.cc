@@ -34,6 +34,10 @@ const Case kCases[] = {
     {Drill::kTieByAddress, "victims by something that differs between ranks", 300, 2},
     {Drill::kQuarantineReturns, "a quarantined page goes back to the free list", 600},
     {Drill::kSettleOutOfOrder, "the newest step settles first", 300, 1, true},
+    {Drill::kReleaseAtStop, "a row is released at its stop with a step ahead in flight", 300},
+    {Drill::kCommitAwaited, "a block is committed with the step that computes it in flight", 300},
+    {Drill::kAheadOfEnd, "a decode is launched ahead of a last token", 300},
+    {Drill::kUnknownToken, "an ended request takes an untold token for 0", 300},
 };
 
 struct Armed {

@@ -20,6 +20,7 @@ struct Live {
   uint32_t prompt = 0, max_tokens = 0;
   uint64_t salt = 0;
   bool admitted = false;
+  bool run_ahead = false;
 };
 
 class Player {
@@ -126,10 +127,13 @@ class Player {
     if (rng.Percent(15)) submit.cache_salt = "tenant";
     submit.no_cache = rng.Percent(8);
     submit.prompt_logprobs = rng.Percent(4);
+    submit.run_ahead = rng.Percent(75);
     Live live;
     live.tokens = submit.tokens;
     live.prompt = submit.prompt_tokens;
     live.max_tokens = submit.max_tokens;
+    live.run_ahead = submit.run_ahead;
+    told_[submit.request.v] = count;
     live.salt = submit.cache_salt.empty() ? 0 : 1000;
     if (submit.no_cache) live.salt += submit.request.v * 7919;  // its KV must be met by nobody
     engine_.Know(submit.request, live.salt);
@@ -154,13 +158,15 @@ class Player {
       }
       first = false;
     });
-    Log(PlanLine(plan));
+    Log(PlanLine(plan, [this](const sched::StepEntry& e) { return engine_.Awaited(e); }));
     if (plan == nullptr || !out_.error.empty()) return;
     ++out_.steps;
     CheckPlan(*plan);
+    CheckAwaited(*plan);
     if (!engine_.Run(*plan)) Error(engine_.error());
     // A page that a launched step writes is nobody else's until it has settled (I6, I12).
     Pending pending;
+    for (const sched::StepEntry& e : plan->entries) pending.starts[e.request.v] = e.start;
     const uint32_t ps = c_.scheduler.cache.page_size;
     for (const sched::StepEntry& e : plan->entries) {
       const uint32_t end = (e.start + static_cast<uint32_t>(e.tokens.size()) + ps - 1) / ps;
@@ -182,6 +188,7 @@ class Player {
       sched::SampledToken t;
       t.request = e.request;
       t.token = engine_.Sample(e) % kAlphabet;
+      engine_.Drew(e, t.token);
       pending.result.sampled.push_back(t);
     }
     queue_.push_back(std::move(pending));
@@ -203,6 +210,43 @@ class Player {
         for (uint32_t i = e.start / c_.scheduler.cache.page_size; i <= (e.start + e.tokens.size() - 1) / c_.scheduler.cache.page_size; ++i) {
           if (doomed_.count({g, e.tables[g][i]})) Error("a quarantined page was handed out");
         }
+      }
+    }
+  }
+
+  // A decode that runs ahead: of a request that may, of a token that the step before draws and that is not its last.
+  void CheckAwaited(const sched::StepPlan& plan) {
+    for (const sched::StepEntry& e : plan.entries) {
+      const auto live = live_.find(e.request.v);
+      if (live == live_.end()) continue;
+      const size_t most = std::min<size_t>(live->second.prompt + live->second.max_tokens, c_.scheduler.max_seq_len);
+      if (e.sample && e.start + e.tokens.size() >= most) Error(fmt::format("request {} draws a token beyond its last", e.request.v));
+      if (!e.awaits) continue;
+      ++out_.awaited;
+      if (!live->second.run_ahead) Error(fmt::format("request {} does not run ahead", e.request.v));
+      if (e.start + 1 >= most) Error(fmt::format("request {} awaits its last token", e.request.v));
+      if (queue_.empty()) {
+        Error("a token is awaited that no step draws");
+        continue;
+      }
+      const auto& drawn = queue_.back().result.sampled;
+      if (std::none_of(drawn.begin(), drawn.end(), [&](const sched::SampledToken& t) { return t.request == e.request; })) {
+        Error(fmt::format("request {} awaits a token that the step before does not draw", e.request.v));
+      }
+    }
+  }
+
+  // What a step in flight computes is in no node (I6): a row's indexed blocks end where its oldest step in flight begins.
+  void CheckIndexed() {
+    for (const sched::Sequence* q : sched::TestPeer::running(s())) {
+      const uint32_t indexed = q->row.indexed * c_.scheduler.cache.page_size;
+      if (indexed > told_[q->request.v]) Error(fmt::format("request {} has a block indexed with a token that nobody was told", q->request.v));
+      if (suspects_ > 0) continue;  // restarted requests have steps in flight that no longer count
+      for (const Pending& step : queue_) {
+        const auto start = step.starts.find(q->request.v);
+        if (start == step.starts.end()) continue;
+        if (indexed > start->second) Error(fmt::format("request {} has blocks indexed that a step in flight computes", q->request.v));
+        break;
       }
     }
   }
@@ -314,6 +358,7 @@ class Player {
         const TokenId expected = static_cast<TokenId>(Mix64(tag ^ 0x73) % 30000 + 10) % kAlphabet;
         if (e.token != expected) Error(fmt::format("request {} token {}: {} instead of {}", e.request.v, live.tokens.size(), e.token, expected));
         live.tokens.push_back(e.token);
+        ++told_[e.request.v];
         if (live.tokens.size() > live.prompt + static_cast<size_t>(live.max_tokens)) Error("more tokens than asked for");
       }
       switch (e.end) {
@@ -336,6 +381,7 @@ class Player {
   }
 
   void Examine() {
+    CheckIndexed();
     for (const Finding& f : log_.findings) {
       const std::string kind = f.kind;
       if (suspects_ > 0 && (kind == "suspect_page" || kind == "replayed" || kind == "quarantine" || kind == "containments")) continue;
@@ -387,6 +433,7 @@ class Player {
 
   struct Pending {
     sched::StepResult result;
+    std::map<uint64_t, uint32_t> starts;                   // [request] first position computed
     std::map<std::pair<size_t, int32_t>, uint64_t> pages;  // named by the step, and by whom
   };
   CommandConfig c_;
@@ -395,6 +442,7 @@ class Player {
   std::vector<std::unique_ptr<sched::Scheduler>> ranks_;
   std::deque<Pending> queue_;
   std::map<uint64_t, Live> live_;
+  std::map<uint64_t, size_t> told_;  // [request] tokens of the prompt and of its events, also when it has ended
   std::set<std::pair<size_t, int32_t>> doomed_;
   uint64_t next_request_ = 1, operation_ = 0;
   uint32_t suspects_ = 0;

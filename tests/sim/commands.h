@@ -19,6 +19,7 @@ struct CommandOutcome {
   std::string error;          // empty: nothing wrong
   size_t at = 0;              // the command that showed it (or how many there were)
   uint64_t steps = 0;
+  uint64_t awaited = 0;       // decodes launched before their token was known
   uint64_t digest = 0;
   sched::SchedulerCounters counters;
 };

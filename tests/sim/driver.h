@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -35,6 +36,7 @@ class Driver {
     c.anchors = std::move(anchors);
     c.cache_salt = salt;
     c.no_cache = no_cache;
+    c.run_ahead = run_ahead;
     engine.Know(c.request, (salt.empty() ? 0 : Mix64(salt.size() + static_cast<uint64_t>(salt[0]))) + (no_cache ? c.request.v << 20 : 0));
     const RequestId id = c.request;
     s->Submit(std::move(c));
@@ -54,8 +56,11 @@ class Driver {
     sched::StepResult result;
     result.step = plan->step;
     for (const sched::StepEntry& e : plan->entries) {
-      last.push_back({e.request, e.start, static_cast<uint32_t>(e.tokens.size()), e.sample});
-      if (e.sample) result.sampled.push_back({e.request, engine.Sample(e), stop.count(e.request.v) > 0, fail.count(e.request.v) > 0});
+      last.push_back({e.request, e.start, static_cast<uint32_t>(e.tokens.size()), e.sample, e.awaits});
+      if (!e.sample) continue;
+      const TokenId token = engine.Sample(e);
+      engine.Drew(e, token);
+      result.sampled.push_back({e.request, token, stop.count(e.request.v) > 0 || stop_at(token), fail.count(e.request.v) > 0});
     }
     queue.push_back(std::move(result));
     return true;
@@ -67,6 +72,17 @@ class Driver {
     queue.pop_front();
     Take();
     return true;
+  }
+
+  // As the worker's loop: plans; settles the oldest when no more may be in flight or nothing was planned.
+  bool Round() {
+    const bool launched = Launch();
+    const bool settled = (!launched || queue.size() > config_.overlap_depth) && Settle();
+    return launched || settled;
+  }
+  void RunAhead(int at_most = 10000) {
+    while (at_most-- > 0 && Round()) {
+    }
   }
 
   // One step, synchronously.
@@ -95,6 +111,7 @@ class Driver {
     RequestId request;
     uint32_t start, tokens;
     bool sample;
+    bool awaits;
   };
   sched::SchedulerConfig config_;
   FindingLog log;
@@ -107,6 +124,8 @@ class Driver {
   std::map<uint64_t, sched::RequestEvent> ended;
   std::map<uint64_t, uint32_t> cached;             // of admitted requests
   std::set<uint64_t> stop, fail;                   // requests whose next sample stops or fails
+  std::function<bool(TokenId)> stop_at = [](TokenId) { return false; };  // tokens that stop whoever draws them
+  bool run_ahead = false;                          // of the requests submitted from now on
   uint64_t steps = 0;
 
  private:

@@ -45,6 +45,17 @@ class FakeEngine {
   void Forget(RequestId request) {
     salts_.erase(request.v);
     tags_.erase(request.v);
+    drawn_.erase(request.v);
+  }
+
+  // What the entry, which samples, draws: a later step may await it.
+  void Drew(const sched::StepEntry& e, TokenId token) { drawn_[e.request.v][e.start + static_cast<uint32_t>(e.tokens.size())] = token; }
+  // The token that an entry with `awaits` takes. 0 when no step before it drew one.
+  TokenId Awaited(const sched::StepEntry& e) const {
+    const auto request = drawn_.find(e.request.v);
+    if (request == drawn_.end()) return 0;
+    const auto token = request->second.find(e.start);
+    return token == request->second.end() ? 0 : token->second;
   }
 
   void Move(const std::vector<sched::PageMove>& moves) {
@@ -62,6 +73,8 @@ class FakeEngine {
     for (const sched::StepEntry& e : plan.entries) {
       total += static_cast<uint32_t>(e.tokens.size());
       if (e.tokens.empty()) return Fail(e, 0, 0, "a chunk of no tokens");
+      if (e.awaits && (e.tokens.size() != 1 || e.history.size() > e.start)) return Fail(e, 0, e.start, "a token that is known is awaited");
+      if (e.awaits && (drawn_.count(e.request.v) == 0 || drawn_[e.request.v].count(e.start) == 0)) return Fail(e, 0, e.start, "a token is awaited that nobody draws");
       const std::vector<uint64_t>& tags = Tags(e);
       for (size_t g = 0; g < content_.size(); ++g) {
         for (uint32_t i = e.start; i < e.start + e.tokens.size(); ++i) {
@@ -90,7 +103,9 @@ class FakeEngine {
   }
 
   // A token that depends on the whole path, as a model's would.
-  TokenId Sample(const sched::StepEntry& e) { return static_cast<TokenId>(Mix64(Tags(e).back() ^ 0x73) % 30000 + 10); }
+  TokenId Sample(const sched::StepEntry& e) {
+    return static_cast<TokenId>(Mix64(Tags(e)[e.start + e.tokens.size() - 1] ^ 0x73) % 30000 + 10);
+  }
 
   // Counts wrong reads instead of stopping at the first (fault injection).
   bool tolerant = false;
@@ -108,9 +123,14 @@ class FakeEngine {
 
   const std::vector<uint64_t>& Tags(const sched::StepEntry& e) {
     std::vector<uint64_t>& tags = tags_[e.request.v];
-    while (tags.size() < e.history.size()) {
+    // What a step draws again (the request was restarted meanwhile) may be another token.
+    if (e.awaits) tags.resize(std::min(tags.size(), e.history.size()));
+    const size_t end = e.start + e.tokens.size();
+    while (tags.size() < end) {
       const uint64_t previous = tags.empty() ? salts_[e.request.v] + 1 : tags.back();
-      tags.push_back(Mix64(previous ^ (e.history[tags.size()] + 1ull)));
+      const size_t i = tags.size();
+      const TokenId token = i < e.history.size() ? e.history[i] : drawn_[e.request.v][static_cast<uint32_t>(i)];
+      tags.push_back(Mix64(previous ^ (token + 1ull)));
     }
     return tags;
   }
@@ -119,6 +139,7 @@ class FakeEngine {
   std::vector<std::vector<uint64_t>> content_;  // [group][page * page_size + offset]
   std::unordered_map<uint64_t, uint64_t> salts_;
   std::unordered_map<uint64_t, std::vector<uint64_t>> tags_;  // [request] tag of every position
+  std::unordered_map<uint64_t, std::map<uint32_t, TokenId>> drawn_;  // [request] by position, as steps drew them
   std::string error_;
 };
 

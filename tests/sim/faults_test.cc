@@ -119,6 +119,7 @@ void RunFault(const Fault& fault, uint64_t seed, Latency* latency) {
   c.audit_period = kAuditPeriod;
   sim::Driver d(c);
   REQUIRE(d.error == "");
+  d.run_ahead = true;
   sim::Rng rng(seed);
   std::vector<std::pair<RequestId, std::pair<std::vector<TokenId>, uint32_t>>> asked;
   const std::vector<TokenId> shared = sim::Text(7, 60);
@@ -145,13 +146,13 @@ void RunFault(const Fault& fault, uint64_t seed, Latency* latency) {
         injected = step;
       }
     }
-    d.Step();
+    d.Round();
     if (injected >= 0 && detected < 0 && !d.log.findings.empty()) {
       detected = step;
       wrong_reads_at_detection = d.engine.wrong_reads;
     }
   }
-  d.Run();
+  d.RunAhead();
   INFO(fault.name << " seed " << seed << "\n" << d.log.Text());
   REQUIRE(injected >= 0);
   ++latency->runs;

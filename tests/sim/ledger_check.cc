@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -38,12 +39,13 @@ struct Template {
 const Template kTemplates[] = {
     {'A', {1, 1, 2}, 2},       {'B', {1, 1, 3}, 2},    {'C', {1, 1, 2, 4}, 1},          {'D', {5, 1}, 2},
     {'P', {1, 1, 1, 2, 2}, 1}, {'Q', {1, 1, 1, 3}, 1}, {'R', {1, 1, 1, 2}, 2},          {'X', {1, 1, 1, 1, 2, 3}, 2},
-    {'Y', {1, 1, 1, 1, 2, 4, 4}, 2},
+    {'Y', {1, 1, 1, 1, 2, 4, 4}, 2}, {'E', {1, 1}, 4},      {'F', {1, 2}, 3},
 };
+constexpr TokenId kDrawn = 9;  // whatever is sampled
 
 struct Scope {
   const char* name;
-  const char* requests;
+  const char* requests;  // names of templates, in order of arrival; a small letter: it runs ahead of its tokens
   std::vector<uint32_t> windows;
   uint32_t full, window_pages;  // window_pages 0 = the floor
   uint32_t page_size, running, chunk, overlap;
@@ -58,6 +60,12 @@ const Scope kScopes[] = {
     {"XY-ps2", "XY", {0, 3}, 6, 0, 2, 2, 4, 1},
     {"AB-windows-only", "AB", {2, 3}, 0, 0, 1, 2, 2, 1},
     {"AB-reserve", "AB", {0, 2}, 6, 0, 1, 2, 2, 0, 1},
+    // Decodes launched before their token is known.
+    {"ab-ahead", "ab", {0, 2}, 8, 0, 1, 2, 2, 1},
+    {"aBe-ahead", "aBe", {0, 2}, 8, 0, 1, 2, 2, 1},
+    {"ef-ahead-ps2", "ef", {0, 3}, 6, 0, 2, 2, 4, 1},
+    {"ee-ahead-reserve", "ee", {0, 2}, 6, 0, 1, 2, 2, 1, 1},
+    {"ef-ahead-D2", "ef", {0, 2}, 8, 0, 1, 2, 2, 2},
     // The scopes the design was first checked with.
     {"ABCA", "ABCA", {0, 2}, 8, 0, 1, 2, 2, 1},
     {"PQDP", "PQDP", {0, 3}, 9, 12, 1, 2, 2, 1},
@@ -65,6 +73,11 @@ const Scope kScopes[] = {
     {"PQR-N3", "PQR", {0, 2}, 9, 0, 1, 3, 3, 1},
     {"XYX-ps2", "XYX", {0, 3}, 8, 0, 2, 2, 4, 1},
     // One size beyond.
+    {"abe-ahead-D2", "abe", {0, 2}, 8, 0, 1, 2, 2, 2, 0, true},
+    {"eFa-ahead-ps2", "eFa", {0, 3}, 8, 0, 2, 2, 4, 1, 0, true},
+    {"eFab-ahead", "eFab", {0, 2}, 9, 0, 1, 2, 2, 1, 0, true},
+    {"efa-ahead-N3", "efa", {0, 2}, 10, 0, 1, 3, 3, 1, 0, true},
+    {"efe-ahead-reserve", "efe", {0, 2}, 7, 0, 1, 2, 2, 1, 1, true},
     {"ABCAB", "ABCAB", {0, 2}, 8, 0, 1, 2, 2, 1, 0, true},
     {"PQDPQ", "PQDPQ", {0, 3}, 9, 12, 1, 2, 2, 1, 0, true},
     {"PQRA-N3", "PQRA", {0, 2}, 9, 0, 1, 3, 3, 1, 0, true},
@@ -80,16 +93,31 @@ struct Action {
   uint32_t a = 0, b = 0;
 };
 
-uint64_t TagOf(std::span<const TokenId> tokens) {
+// Of every position up to the entry's last.
+std::vector<uint64_t> Tags(const sched::StepEntry& e) {
+  std::vector<uint64_t> tags;
   uint64_t tag = 1;
-  for (TokenId t : tokens) tag = Mix64(tag ^ (t + 1ull));
-  return tag;
+  for (size_t i = 0; i < e.start + e.tokens.size(); ++i) {
+    tag = Mix64(tag ^ ((i < e.history.size() ? e.history[i] : kDrawn) + 1ull));
+    tags.push_back(tag);
+  }
+  return tags;
 }
 
 struct State {
   std::unique_ptr<SchedulerImpl> s;
   std::vector<std::vector<uint64_t>> content;  // [group][page * page_size + offset]
-  std::vector<std::pair<uint64_t, std::vector<RequestId>>> queue;  // launched steps and who samples in them
+  struct Step {
+    uint64_t number;
+    std::vector<RequestId> samples;  // who draws a token in it
+    struct Named {
+      size_t group;
+      int32_t page;
+      RequestId request;
+    };
+    std::vector<Named> named;        // pages that it writes, and for whom
+  };
+  std::vector<Step> queue;           // launched, the oldest first
   uint32_t submitted = 0;
   uint32_t ended = 0;
 };
@@ -192,7 +220,7 @@ class Checker {
     if (scope_.requests[state.submitted] != 0) out.push_back({Action::kSubmit});
     if (s.outstanding_steps() <= scope_.overlap) out.push_back({Action::kLaunch});
     if (!state.queue.empty()) {
-      for (uint32_t mask = 0; mask < 1u << state.queue[0].second.size(); ++mask) out.push_back({Action::kSettle, mask});
+      for (uint32_t mask = 0; mask < 1u << state.queue[0].samples.size(); ++mask) out.push_back({Action::kSettle, mask});
     }
     for (const auto* list : {&TestPeer::waiting(s), &TestPeer::running(s)}) {
       for (const sched::Sequence* q : *list) {
@@ -212,12 +240,14 @@ class Checker {
     SchedulerImpl& s = *state.s;
     switch (action.kind) {
       case Action::kSubmit: {
-        const Template& t = *std::find_if(std::begin(kTemplates), std::end(kTemplates), [&](const Template& x) { return x.name == scope_.requests[state.submitted]; });
+        const char name = scope_.requests[state.submitted];
+        const Template& t = *std::find_if(std::begin(kTemplates), std::end(kTemplates), [&](const Template& x) { return x.name == std::toupper(name); });
         sched::SubmitCommand c;
         c.request = RequestId(++state.submitted);
         c.tokens = t.tokens;
         c.prompt_tokens = static_cast<uint32_t>(t.tokens.size());
         c.max_tokens = t.max_tokens;
+        c.run_ahead = std::islower(name) != 0;
         s.Submit(std::move(c));
         break;
       }
@@ -229,8 +259,8 @@ class Checker {
       }
       case Action::kSettle: {
         sched::StepResult result;
-        result.step = StepNo(state.queue[0].first);
-        for (size_t i = 0; i < state.queue[0].second.size(); ++i) result.sampled.push_back({state.queue[0].second[i], 9, (action.a >> i & 1) != 0, false});
+        result.step = StepNo(state.queue[0].number);
+        for (size_t i = 0; i < state.queue[0].samples.size(); ++i) result.sampled.push_back({state.queue[0].samples[i], kDrawn, (action.a >> i & 1) != 0, false});
         state.queue.erase(state.queue.begin());
         s.Apply(result);
         break;
@@ -256,29 +286,45 @@ class Checker {
 
   void Execute(State& state, const sched::StepPlan& plan) {
     const uint32_t ps = scope_.page_size;
-    std::vector<RequestId> samples;
+    State::Step step{plan.step.v, {}, {}};
     for (const sched::StepEntry& e : plan.entries) {
+      if (e.awaits && (state.queue.empty() || std::count(state.queue.back().samples.begin(), state.queue.back().samples.end(), e.request) == 0)) {
+        error_ = "a token is awaited that the step before does not draw";
+      }
+      const std::vector<uint64_t> tags = Tags(e);
       for (size_t g = 0; g < state.content.size(); ++g) {
-        for (uint32_t i = e.start; i < e.history.size(); ++i) {
+        for (uint32_t i = e.start; i < tags.size(); ++i) {
           if (e.tables[g][i / ps] < 0) error_ = "no page to write";
-          else state.content[g][static_cast<size_t>(e.tables[g][i / ps]) * ps + i % ps] = TagOf(e.history.first(i + 1));
+          else state.content[g][static_cast<size_t>(e.tables[g][i / ps]) * ps + i % ps] = tags[i];
         }
       }
       if (e.tokens.empty()) error_ = "a chunk of no tokens";
-      if (e.sample) samples.push_back(e.request);
+      if (e.sample) step.samples.push_back(e.request);
+      // A page that a launched step writes is nobody else's until it has settled (I6, I12).
+      for (size_t g = 0; g < state.content.size(); ++g) {
+        for (uint32_t i = e.start / ps; i * ps < e.start + e.tokens.size(); ++i) step.named.push_back({g, e.tables[g][i], e.request});
+      }
+    }
+    for (const State::Step& earlier : state.queue) {
+      for (const auto& a : earlier.named) {
+        for (const auto& b : step.named) {
+          if (a.group == b.group && a.page == b.page && a.request != b.request) error_ = fmt::format("request {} writes a page of request {}, whose step is in flight", b.request.v, a.request.v);
+        }
+      }
     }
     for (const sched::StepEntry& e : plan.entries) {
+      const std::vector<uint64_t> tags = Tags(e);
       for (size_t g = 0; g < state.content.size(); ++g) {
         const uint32_t w = scope_.windows[g];
-        for (uint32_t i = w == 0 || e.start < w ? 0 : e.start - w + 1; i < e.history.size(); ++i) {
+        for (uint32_t i = w == 0 || e.start < w ? 0 : e.start - w + 1; i < tags.size(); ++i) {
           const int32_t page = e.tables[g][i / ps];
-          if (page < 0 || state.content[g][static_cast<size_t>(page) * ps + i % ps] != TagOf(e.history.first(i + 1))) {
+          if (page < 0 || state.content[g][static_cast<size_t>(page) * ps + i % ps] != tags[i]) {
             error_ = fmt::format("request {} reads wrong KV at {} of group {}", e.request.v, i, g);
           }
         }
       }
     }
-    state.queue.push_back({plan.step.v, std::move(samples)});
+    state.queue.push_back(std::move(step));
   }
 
   uint64_t Key(const State& state) {
@@ -321,6 +367,8 @@ int RunDrills() {
       {kv::Drill::kDedupKeepsTally, "de-duplication forgets the row's tally"},
       {kv::Drill::kHealMoves, "healing moves the page instead of sharing it"},
       {kv::Drill::kMatchShortWindow, "a match needs one block less than the window"},
+      {kv::Drill::kReleaseAtStop, "a row is released at its stop with a step ahead in flight"},
+      {kv::Drill::kCommitAwaited, "a block is committed with the step that computes it in flight"},
   };
   int survivors = 0;
   for (const auto& [drill, name] : drills) {

@@ -16,7 +16,11 @@ uint64_t Times() {
   return text == nullptr ? 1 : std::max(1ul, std::strtoul(text, nullptr, 10));
 }
 
-void RunSeed(uint64_t seed, uint32_t ranks, sched::SchedulerCounters* sum) {
+struct Sum : sched::SchedulerCounters {
+  uint64_t awaited = 0;
+};
+
+void RunSeed(uint64_t seed, uint32_t ranks, Sum* sum) {
   sim::CommandConfig config = sim::DrawConfig(seed);
   config.ranks = ranks;
   const std::vector<sim::Command> commands = sim::DrawCommands(seed, 400);
@@ -32,22 +36,24 @@ void RunSeed(uint64_t seed, uint32_t ranks, sched::SchedulerCounters* sum) {
   sum->preemptions += outcome.counters.preemptions;
   sum->window_truncated_hits += outcome.counters.window_truncated_hits;
   sum->generated_tokens += outcome.counters.generated_tokens;
+  sum->awaited += outcome.awaited;
 }
 
 void RunSeeds(uint64_t first, uint64_t count, uint32_t ranks) {
-  sched::SchedulerCounters sum;
+  Sum sum;
   for (uint64_t seed = first; seed < first + count; ++seed) RunSeed(seed, ranks, &sum);
   const uint64_t fresh = EntropySeed() >> 16;
   fmt::print("seeds {}..{} and a fresh one, {}\n", first, first + count - 1, fresh);
   RunSeed(fresh, ranks, &sum);
-  fmt::print("hits {} truncated {} heals {} dedups {} preemptions {} tokens {}\n", sum.hits, sum.window_truncated_hits, sum.heals, sum.dedups,
-             sum.preemptions, sum.generated_tokens);
+  fmt::print("hits {} truncated {} heals {} dedups {} preemptions {} tokens {} awaited {}\n", sum.hits, sum.window_truncated_hits, sum.heals, sum.dedups,
+             sum.preemptions, sum.generated_tokens, sum.awaited);
   // The generator reaches what it is meant to reach.
   CHECK(sum.hits > 0);
   CHECK(sum.heals > 0);
   CHECK(sum.dedups > 0);
   CHECK(sum.preemptions > 0);
   CHECK(sum.window_truncated_hits > 0);
+  CHECK(sum.awaited > 0);
 }
 
 }  // namespace
@@ -55,7 +61,7 @@ void RunSeeds(uint64_t first, uint64_t count, uint32_t ranks) {
 TEST_CASE("random commands keep every invariant and every answer") { RunSeeds(1, 600 * Times(), 1); }
 
 TEST_CASE("what fresh seeds found once") {
-  sched::SchedulerCounters sum;
+  Sum sum;
   // A page is lost while every other one is promised.
   for (const uint64_t seed : {217127234318832ull}) RunSeed(seed, 1, &sum);
 }

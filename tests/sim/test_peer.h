@@ -100,6 +100,7 @@ struct TestPeer {
       c.tokens = s->tokens, c.chain = s->chain, c.anchors = s->anchors, c.next_anchor = s->next_anchor;
       c.prompt_tokens = s->prompt_tokens, c.final_tokens = s->final_tokens, c.salt = s->salt, c.salt_hash = s->salt_hash;
       c.use_cache = s->use_cache, c.prompt_logprobs = s->prompt_logprobs, c.slot = s->slot, c.target = s->target;
+      c.run_ahead = s->run_ahead, c.pending = s->pending, c.sampled_in = s->sampled_in;
       c.inflight = s->inflight, c.reserved = s->reserved, c.hit_blocks = s->hit_blocks, c.admitted_once = s->admitted_once;
       c.leave_running = s->leave_running, c.writer_order = s->writer_order, c.writer_slot = s->writer_slot;
       c.writer_tokens = s->writer_tokens, c.deferred = s->deferred, c.passed = s->passed;
@@ -177,7 +178,8 @@ struct TestPeer {
         const bool held = writer != nullptr && writer->order == q->writer_order;
         out->insert(out->end(), {q->request.v, q->tokens.size(), q->row.settled, q->row.launched, q->inflight, static_cast<uint64_t>(q->state), q->row.indexed,
                                  q->reserved, q->target, q->passed, held ? writer->request.v : 0, held ? q->writer_tokens : 0u,
-                                 node_name.at(q->row.node.v), static_cast<uint64_t>(q->leave_running)});
+                                 node_name.at(q->row.node.v), static_cast<uint64_t>(q->leave_running), q->pending,
+                                 q->pending > 0 ? s.next_step_.v - q->sampled_in.v : 0});
         for (size_t g = 0; g < ledger.groups(); ++g) {
           out->push_back(q->row.slid(g));
           for (uint32_t i = 0; i < q->row.blocks_in(g); ++i) page(g, q->row.at(g, i));
@@ -189,7 +191,7 @@ struct TestPeer {
       out->push_back(0xEEEE0000ull + l.members.size());
       for (size_t m = 0; m < l.members.size(); ++m) {
         out->insert(out->end(), {l.members[m].epoch == l.members[m].sequence->epoch ? l.plan.entries[m].request.v : 0, l.members[m].start, l.members[m].tokens,
-                                 static_cast<uint64_t>(l.plan.entries[m].sample)});
+                                 static_cast<uint64_t>(l.plan.entries[m].sample) | static_cast<uint64_t>(l.plan.entries[m].awaits) << 1});
       }
     }
     for (size_t g = 0; g < ledger.groups(); ++g) out->push_back(ledger.arena(g).free_listed());

@@ -129,6 +129,7 @@ class Traffic {
       command.prompt_tokens = static_cast<uint32_t>(v.ids.size());
       command.max_tokens = c_.max_tokens;
       command.anchors = v.anchors;
+      command.run_ahead = Mix64(v.request.v) % 100 < c_.run_ahead_percent;
       prompt_[v.request.v] = v.ids.size();
       engine_.Know(v.request, 0);
       scheduler_->Submit(std::move(command));
@@ -166,7 +167,10 @@ class Traffic {
       sched::StepResult outcome;
       outcome.step = plan->step;
       for (const sched::StepEntry& e : plan->entries) {
-        if (e.sample) outcome.sampled.push_back(Sample(e));
+        if (!e.sample) continue;
+        outcome.sampled.push_back(Sample(e));
+        engine_.Drew(e, outcome.sampled.back().token);
+        result_.awaited += e.awaits;
       }
       queue_.push_back(std::move(outcome));
     }
@@ -194,7 +198,7 @@ class Traffic {
     s.token = engine_.Sample(e);
     Conversation* v = Of(e.request);
     if (v == nullptr) return s;
-    const uint32_t generated = static_cast<uint32_t>(e.history.size()) - e.prompt_tokens;
+    const uint32_t generated = e.start + static_cast<uint32_t>(e.tokens.size()) - e.prompt_tokens;
     if (v->tool && generated == 3) s.token = kToolCall;
     if (generated >= v->length) {
       s.token = kEnd;

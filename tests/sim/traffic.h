@@ -21,6 +21,7 @@ struct TrafficConfig {
   uint32_t cancel_per_mille = 2;
   uint32_t rewrite_percent = 50;
   uint32_t resize_every = 0;            // steps; 0 = never
+  uint32_t run_ahead_percent = 0;       // of the requests
   uint32_t scale = 1;                   // divides the length of users' and tools' texts
   // As tests/bench/soak.sh sends it: no tools, four of five answers run to max_tokens, and the echo of an answer is other tokens, half as
   // many again, from near its beginning on: what a random model says is not how its text is cut into tokens.
@@ -35,6 +36,7 @@ struct TrafficResult {
   uint64_t steps = 0;
   uint32_t finished = 0, cancelled = 0, failed = 0, tool_calls = 0, resizes = 0, refused_resizes = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0;
+  uint64_t awaited = 0;                 // decodes launched before their token was known
   uint64_t outputs_hash = 0;            // of every finished answer
   sched::SchedulerCounters counters;
   std::string findings;

@@ -23,7 +23,7 @@ sim::TrafficConfig Report(double ratio, uint32_t page_size, uint32_t overlap) {
   return c;
 }
 
-void Check(const sim::TrafficConfig& c, const char* name, double least_hit_rate) {
+uint64_t Check(const sim::TrafficConfig& c, const char* name, double least_hit_rate) {
   const sim::TrafficResult r = sim::RunTraffic(c);
   fmt::print("{}: seed {} steps {} finished {} cancelled {} tools {} prompt {} hit rate {:.3f} truncated {} heals {} dedups {} resizes {} ({} refused)\n",
              name, c.seed, r.steps, r.finished, r.cancelled, r.tool_calls, r.prompt_tokens, r.hit_rate(), r.counters.window_truncated_hits,
@@ -33,6 +33,7 @@ void Check(const sim::TrafficConfig& c, const char* name, double least_hit_rate)
   CHECK(r.failed == 0);
   CHECK(r.findings.empty());
   CHECK(r.hit_rate() >= least_hit_rate);
+  return r.awaited;
 }
 
 }  // namespace
@@ -53,6 +54,30 @@ TEST_CASE("the report's load at window ratio 0.07") {
     c.seed = conversations + 10;
     Check(c, "ratio 0.07", 0.95);
   }
+}
+
+TEST_CASE("the report's load with decodes launched before their token is known") {
+  for (const uint32_t percent : {100, 60}) {
+    for (uint32_t conversations : {1, 4, 8}) {
+      sim::TrafficConfig c = Report(0.07, 16, 1);
+      c.conversations = conversations;
+      c.seed = conversations + 50;
+      c.run_ahead_percent = percent;
+      CHECK(Check(c, "run ahead", 0.95) > 1000);
+    }
+  }
+  sim::TrafficConfig c = Report(0.07, 16, 1);
+  c.scheduler.cache.groups[1].pages = 296;
+  c.run_ahead_percent = 100;
+  CHECK(Check(c, "run ahead, floor", 0.95) > 1000);
+  c = Report(0.1, 16, 1);
+  c.seed = 23;
+  c.requests = 150;
+  c.resize_every = 50;
+  c.run_ahead_percent = 100;
+  c.scheduler.cache.groups[0].reserve_pages = 10000;
+  c.scheduler.cache.groups[1].reserve_pages = 1500;
+  CHECK(Check(c, "run ahead, resize", 0.5) > 1000);
 }
 
 TEST_CASE("the report's load with the window pool at its floor") {

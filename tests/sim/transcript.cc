@@ -18,14 +18,16 @@ std::string ConfigLine(const sched::SchedulerConfig& c) {
 }
 
 std::string SubmitLine(const sched::SubmitCommand& c) {
-  return fmt::format("submit {} {} {} {:d} {:d} {} {} {}", c.request.v, c.prompt_tokens, c.max_tokens, c.no_cache, c.prompt_logprobs,
+  return fmt::format("submit {} {} {} {:d} {:d} {:d} {} {} {}", c.request.v, c.prompt_tokens, c.max_tokens, c.no_cache, c.prompt_logprobs, c.run_ahead,
                      c.cache_salt.empty() ? "-" : c.cache_salt, List(c.anchors), List(c.tokens));
 }
 
-std::string PlanLine(const sched::StepPlan* plan) {
+std::string PlanLine(const sched::StepPlan* plan, const std::function<TokenId(const sched::StepEntry&)>& awaited) {
   if (plan == nullptr) return "plan -";
   std::string out = "plan";
-  for (const sched::StepEntry& e : plan->entries) out += fmt::format(" {}:{}:{}:{:d}", e.request.v, e.start, e.tokens.size(), e.sample);
+  for (const sched::StepEntry& e : plan->entries) {
+    out += fmt::format(" {}:{}:{}:{:d}:{}", e.request.v, e.start, e.tokens.size(), e.sample, e.awaits ? fmt::format("{}", awaited(e)) : "-");
+  }
   return out;
 }
 

@@ -21,6 +21,10 @@ enum class Drill : uint8_t {
   kNoGenerationCheck,      // handles of an earlier life of a page are accepted
   kQuarantineReturns,      // a quarantined page goes back to the free list
   kSettleOutOfOrder,       // the newest outstanding step is settled first
+  kReleaseAtStop,          // a row is released at its stop although a step launched ahead of it is in flight
+  kCommitAwaited,          // a block is committed when its last token is known, with the step that computes it in flight
+  kAheadOfEnd,             // a decode is launched ahead of a token that is the last by length
+  kUnknownToken,           // a request that ended takes a token that it was never told for 0
 };
 
 #ifdef HOLDFAST_DRILLS

@@ -282,7 +282,8 @@ void Ledger::Unindex(PageId page) {
 }
 
 void Ledger::UnindexRow(SeqRow* row, uint32_t from) {
-  if (row->node == kNoNode || row->indexed <= from) return;
+  if (row->node == kNoNode) return;
+  if (row->indexed <= from) return Leave(row);
   NodeId n = row->node;
   while (index_.depth(n) > from + 1) n = index_.parent(n);
   UnindexSubtree(n);

@@ -273,7 +273,9 @@ void Ledger::CommitBlock(SeqRow* row, const SequenceView& sequence) {
 
 void Ledger::Commit(SeqRow* row, const SequenceView& sequence) {
   if (row->node == kNoNode) return;
-  while ((row->indexed + 1) * page_size_ <= row->settled) {
+  // A row that ended with a step of its own ahead of it has settled one position whose token nobody was told.
+  const uint64_t known = std::min<uint64_t>(row->settled, sequence.tokens.size());
+  while ((row->indexed + 1ull) * page_size_ <= known) {
     CommitBlock(row, sequence);
     uint32_t& next = *sequence.next_anchor;
     for (; next < sequence.anchors.size() && sequence.anchors[next] / page_size_ <= row->indexed; ++next) {

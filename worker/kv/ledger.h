@@ -127,7 +127,7 @@ class Ledger {
   void Forget(SeqRow* row);
   // Takes the node of this page, and what depends on it, out of the index; rows on it leave the index.
   void Unindex(PageId page);
-  // As Unindex, for the row's nodes from block `from` on.
+  // As Unindex, for the row's nodes from block `from` on. Afterwards the row takes no part in the index, whatever it had there.
   void UnindexRow(SeqRow* row, uint32_t from);
   void Quarantine(PageId page) { arenas_[page.group()].Quarantine(page.page()); }
   std::span<SeqRow* const> rows() const { return rows_; }

@@ -14,7 +14,7 @@
 //     u64      at kHeaderBytes - 8: check of the header without `used`
 //   entries: u8 kind, payload, u32 check. The check is of this entry and all before it (a chain), so a damaged or reordered file is noticed
 //   before anything of it is run.
-//     kSubmit       request, prompt tokens, max tokens, flags (1 no_cache, 2 prompt_logprobs), salt (length, bytes), anchors (count, each),
+//     kSubmit       request, prompt tokens, max tokens, flags (1 no_cache, 2 prompt_logprobs, 4 run_ahead), salt (length, bytes), anchors (count, each),
 //                   tokens (count, each)
 //     kCancel       request
 //     kResize       operation, full pages, window pages, cancel

@@ -136,7 +136,7 @@ void Recording::Append(const Entry& entry) {
 void Recording::Submit(const sched::SubmitCommand& command) {
   HF_RECORD_ENTRY(e);
   e.Kind(EntryKind::kSubmit).Number(command.request.v).Number(command.prompt_tokens).Number(command.max_tokens);
-  e.Number((command.no_cache ? 1 : 0) | (command.prompt_logprobs ? 2 : 0)).Text(command.cache_salt);
+  e.Number((command.no_cache ? 1 : 0) | (command.prompt_logprobs ? 2 : 0) | (command.run_ahead ? 4 : 0)).Text(command.cache_salt);
   e.Number(command.anchors.size());
   for (const uint32_t a : command.anchors) e.Number(a);
   e.Number(command.tokens.size());

@@ -159,7 +159,7 @@ class Run {
 
   // What the process was about to do when the recording ended. A CHECK that ended it then ends this process in the same place.
   void Beyond() {
-    if (report_.same() && !report_.full && scheduler_.outstanding_steps() == 0) scheduler_.Plan();
+    if (report_.same() && !report_.full) scheduler_.Plan();  // gives nothing where a result would have come next
   }
 
  private:
@@ -171,9 +171,10 @@ class Run {
         submit_.request = RequestId(cursor_.Number());
         submit_.prompt_tokens = cursor_.Number32();
         submit_.max_tokens = cursor_.Number32();
-        const uint64_t flags = cursor_.Number(3);
+        const uint64_t flags = cursor_.Number(7);
         submit_.no_cache = (flags & 1) != 0;
         submit_.prompt_logprobs = (flags & 2) != 0;
+        submit_.run_ahead = (flags & 4) != 0;
         submit_.cache_salt = cursor_.Text();
         submit_.anchors.resize(cursor_.Count());
         for (uint32_t& a : submit_.anchors) a = cursor_.Number32();
@@ -233,7 +234,11 @@ class Run {
       case EntryKind::kIdle: Idle(); break;
       case EntryKind::kApply:
         scheduler_.Apply(result_);
-        report_.unfinished.reset();
+        if (scheduler_.outstanding_steps() > 0) {
+          report_.unfinished = result_.step.v + 1;  // steps have consecutive numbers
+        } else {
+          report_.unfinished.reset();
+        }
         settled_ = result_.step.v;
         break;
       case EntryKind::kDigest:
@@ -252,7 +257,7 @@ class Run {
   void Plan() {
     const sched::StepPlan* plan = scheduler_.Plan();
     if (plan == nullptr) return Differ(step_, fmt::format("nothing was planned, recorded step {} of {} entries", step_, count_));
-    report_.unfinished = plan->step.v;
+    if (!report_.unfinished) report_.unfinished = plan->step.v;
     if (plan->step.v != step_ || plan->entries.size() != count_ || plan->total_tokens != total_ || plan->digest != digest_) {
       Differ(step_, fmt::format("planned step {} of {} entries, {} tokens, digest {:016x}; recorded step {} of {} entries, {} tokens, digest {:016x}",
                                 plan->step.v, plan->entries.size(), plan->total_tokens, plan->digest, step_, count_, total_, digest_));

@@ -26,7 +26,7 @@ struct ReplayReport {
   uint64_t steps = 0;                  // settled with the recorded digest
   uint64_t digest = 0;                 // after the last entry
   bool full = false;                   // the recording ran out of room: the life went on beyond it
-  std::optional<uint64_t> unfinished;  // a step that was planned and never settled: what ran when the recording ended
+  std::optional<uint64_t> unfinished;  // the oldest step that was planned and never settled: what ran when the recording ended
   std::vector<std::string> findings;   // that the replay found itself, "severity kind: detail"; at most 100
   std::optional<Divergence> divergence;
   bool same() const { return !divergence.has_value(); }

@@ -77,7 +77,7 @@ void SchedulerImpl::SuspectPage(uint8_t group, uint32_t page) {
 // What is in flight for it is not waited for: its outcome is dropped, and one stream orders every later use of its pages behind it.
 void SchedulerImpl::Restart(Sequence* s) {
   s->epoch++;
-  s->inflight = 0;
+  s->inflight = s->pending = 0;
   ReleaseRow(s);
 }
 
@@ -108,7 +108,7 @@ void SchedulerImpl::KeepPromises() {
 void SchedulerImpl::Requeue(Sequence* s) {
   ledger_.Forget(&s->row);
   s->epoch++;
-  s->inflight = 0;
+  s->inflight = s->pending = 0;
   LeaveRunning(s);
   if (s->state == SequenceState::kEnded) {
     Recycle(s);

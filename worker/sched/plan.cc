@@ -3,12 +3,14 @@
 
 #include <algorithm>
 
+#include "worker/kv/drill.h"
 #include "worker/sched/scheduler_impl.h"
 
 namespace holdfast::sched {
 namespace {
 
 constexpr uint32_t kLeastShare = 4;  // a chunk is not cut below this part of the step's limit
+constexpr TokenId kAwaited = 0;      // stands where a token is not known yet
 
 }  // namespace
 
@@ -24,20 +26,27 @@ void SchedulerImpl::AddEntry(Launch* launch, Sequence* s, uint32_t tokens) {
   e.request = s->request;
   e.slot = s->slot;
   e.start = s->row.launched;
-  e.tokens = std::span<const TokenId>(s->tokens).subspan(e.start, tokens);
-  e.history = std::span<const TokenId>(s->tokens).first(e.start + tokens);
+  const std::span<const TokenId> known(s->tokens);
+  e.awaits = e.start >= known.size();
+  e.tokens = e.awaits ? std::span(&kAwaited, 1) : known.subspan(e.start, tokens);
+  e.history = e.awaits ? known : known.first(e.start + tokens);
   e.prompt_tokens = s->prompt_tokens;
-  e.sample = e.start + tokens == s->tokens.size() && s->tokens.size() < s->final_tokens;
+  const size_t drawn = known.size() + s->pending;
+  e.sample = e.start + tokens == drawn && drawn < s->final_tokens;
   e.prompt_logprobs = s->prompt_logprobs && e.start < s->prompt_tokens;
   e.tables.resize(ledger_.groups());
   for (size_t g = 0; g < ledger_.groups(); ++g) e.tables[g] = s->row.mirror(g);
   if (e.start < s->prompt_tokens) counters_.computed_prompt_tokens += std::min(e.start + tokens, s->prompt_tokens) - e.start;
   s->row.launched += tokens;
   s->inflight++;
+  if (e.sample) {
+    s->pending++;
+    s->sampled_in = next_step_;
+  }
   if (s->row.launched == s->target) s->state = SequenceState::kDecode;
   plan.total_tokens += tokens;
-  launch->members.push_back({s, s->epoch, e.start, tokens});
-  Fold(s->request.v << 32 ^ static_cast<uint64_t>(e.start) << 12 ^ tokens);
+  launch->members.push_back({s, s->epoch, e.start, tokens, e.sample});
+  Fold(s->request.v << 32 ^ static_cast<uint64_t>(e.start) << 12 ^ tokens ^ static_cast<uint64_t>(e.awaits) << 63);
 }
 
 // Pages for `tokens` more positions.
@@ -99,10 +108,28 @@ void SchedulerImpl::SecureOverruns() {
   }
 }
 
+// Its next token is being drawn by the step launched last, it cannot have ended by length, and its page is one that admission promised:
+// nobody gives way for a token that may never be.
+bool SchedulerImpl::CanRunAhead(const Sequence& s) const {
+  if (!s.run_ahead || s.pending == 0 || s.sampled_in.Next() != next_step_) return false;
+  if (s.tokens.size() + s.pending >= s.final_tokens && !HF_DRILL(kAheadOfEnd)) return false;
+  return s.reserved > 0 || !ledger_.has_full() || Pages(s.row.launched + 1) <= s.row.blocks();
+}
+
+// Whose token is in flight and cannot be run ahead of would be passed over by a step launched now, and wait for two.
+bool SchedulerImpl::SomebodyWaits() const {
+  for (const Sequence* s : running_) {
+    if (s->state != SequenceState::kDecode || s->leave_running || s->pending == 0) continue;
+    if (s->tokens.size() + s->pending < s->final_tokens && !CanRunAhead(*s)) return true;
+  }
+  return false;
+}
+
 void SchedulerImpl::PlanDecodes(Launch* launch, uint32_t* budget) {
   for (size_t i = 0; i < running_.size() && *budget > 0;) {
     Sequence* s = running_[i];
-    const bool ready = s->state == SequenceState::kDecode && !s->leave_running && s->row.launched < s->tokens.size();
+    const bool known = s->row.launched < s->tokens.size();
+    const bool ready = s->state == SequenceState::kDecode && !s->leave_running && (known || CanRunAhead(*s));
     bool stays = true;
     if (ready) {
       const bool overrun = s->reserved == 0 && Pages(s->row.launched + 1) > s->row.blocks();
@@ -140,7 +167,7 @@ void SchedulerImpl::PlanPrefills(Launch* launch, uint32_t* budget) {
 const StepPlan* SchedulerImpl::Plan() {
   if (outstanding_ > config_.overlap_depth) return nullptr;
   // While a pool shrinks, limits and pages move between steps.
-  if (resize_.phase == ResizeState::Phase::kRunning && outstanding_ > 0) return nullptr;
+  if (outstanding_ > 0 && (resize_.phase == ResizeState::Phase::kRunning || SomebodyWaits())) return nullptr;
   // Twice at most: containment may take every entry out of the step just formed.
   contained_now_ = false;
   for (int attempt = 0; attempt < 2; ++attempt) {

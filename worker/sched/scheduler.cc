@@ -95,7 +95,8 @@ void SchedulerImpl::Recycle(Sequence* s) {
   by_request_.erase(s->request.v);
   s->state = SequenceState::kFree;
   s->epoch++;
-  // Long histories are not kept: a recycled object starts small.
+  // Long histories are not kept: a recycled object starts small. Steps in flight may still name these tokens.
+  if (outstanding_ > 0) launches_[(oldest_ + outstanding_ - 1) % launches_.size()].kept.push_back(std::move(s->tokens));
   s->tokens = {};
   s->chain = {};
   s->anchors.clear();
@@ -151,11 +152,12 @@ void SchedulerImpl::Submit(SubmitCommand command) {
   s->salt_hash = kv::SaltHash(s->salt);
   s->use_cache = config_.prefix_cache && !command.no_cache;
   s->prompt_logprobs = command.prompt_logprobs;
+  s->run_ahead = command.run_ahead;
   s->anchors = std::move(command.anchors);
   s->anchors.push_back(s->prompt_tokens);
   std::sort(s->anchors.begin(), s->anchors.end());
   s->next_anchor = 0;
-  s->target = s->inflight = s->reserved = s->hit_blocks = s->passed = 0;
+  s->target = s->inflight = s->pending = s->reserved = s->hit_blocks = s->passed = 0;
   s->admitted_once = s->leave_running = s->deferred = false;
   s->writer_order = 0;
   Fold(s->request.v ^ static_cast<uint64_t>(count) << 40);

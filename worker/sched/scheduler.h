@@ -40,6 +40,7 @@ struct SubmitCommand {
   std::string cache_salt;
   bool no_cache = false;
   bool prompt_logprobs = false;
+  bool run_ahead = false;             // drawing its tokens needs nothing of the host: a decode may be launched before its token is known
 };
 
 struct ResizeCommand {

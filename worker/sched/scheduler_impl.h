@@ -52,8 +52,11 @@ class SchedulerImpl final : public Scheduler {
       uint64_t epoch;
       uint32_t start;
       uint32_t tokens;
+      bool sample;
     };
     std::vector<Member> members;  // of each entry
+    // Tokens of requests that were recycled while this was the newest step: it, or one before it, may name them.
+    std::vector<std::vector<TokenId>> kept;
   };
 
   // ---- scheduler.cc
@@ -69,6 +72,8 @@ class SchedulerImpl final : public Scheduler {
 
   // ---- plan.cc
   const StepPlan* FormStep();
+  bool CanRunAhead(const Sequence& sequence) const;
+  bool SomebodyWaits() const;
   void DropRestarted(Launch* launch);
   void AddEntry(Launch* launch, Sequence* sequence, uint32_t tokens);
   bool Grow(Sequence* sequence, uint32_t tokens);

@@ -36,11 +36,14 @@ struct Sequence {
   uint64_t salt_hash = 0;
   bool use_cache = false;          // matches and inserts
   bool prompt_logprobs = false;
+  bool run_ahead = false;          // its next decode may be launched before its token is known
 
   kv::SeqRow row;
   SequenceSlot slot;
   uint32_t target = 0;             // prefill ends here: the tokens known at admission
   uint32_t inflight = 0;           // launched, unsettled steps that include it
+  uint32_t pending = 0;            // of those, the ones that sample: tokens drawn and not in `tokens` yet
+  StepNo sampled_in;               // the last step launched that samples for it
   uint32_t reserved = 0;           // full pages promised and not taken yet (its part of R)
   uint32_t hit_blocks = 0;         // of the last admission
   bool admitted_once = false;

@@ -57,11 +57,15 @@ void SchedulerImpl::SettleMember(const Launch::Member& member, const SampledToke
   Sequence* s = member.sequence;
   if (s->epoch != member.epoch) return;  // it was restarted meanwhile; this step was computed on what is no longer trusted
   s->inflight--;
+  s->pending -= member.sample;
   s->row.settled = member.start + member.tokens;
-  if (sampled != nullptr && sampled->failed && s->running()) {
-    // What it computed may be what made the logits infinite: its own blocks leave the index, this step's never enter.
+  if (sampled != nullptr && sampled->failed) {
+    // What it computed may be what made the logits infinite: its own blocks leave the index, this step's and later ones never enter. Also of
+    // a request that ended while this step ran.
     ledger_.UnindexRow(&s->row, s->hit_blocks);
-    End(s, EndReason::kFailed, sampled->why.empty() ? fmt::format("the logits of token {} were not finite", s->tokens.size()) : sampled->why);
+    if (s->running()) {
+      End(s, EndReason::kFailed, sampled->why.empty() ? fmt::format("the logits of token {} were not finite", s->tokens.size()) : sampled->why);
+    }
   } else {
     CommitRow(s);
     // Ended rows slide too while a later step of theirs is in flight: the window proof counts them (ADR 0013).
@@ -72,6 +76,11 @@ void SchedulerImpl::SettleMember(const Launch::Member& member, const SampledToke
         if (s->use_cache) ExtendChain(s);
         counters_.generated_tokens++;
         Fold(s->request.v ^ static_cast<uint64_t>(sampled->token) << 32);
+        if (HF_DRILL(kCommitAwaited)) {
+          const uint32_t settled = std::exchange(s->row.settled, s->row.launched);
+          CommitRow(s);
+          s->row.settled = settled;
+        }
         const bool full = s->tokens.size() >= s->final_tokens;
         if (sampled->is_stop || full) {
           ledger_.MarkEnd(&s->row);
@@ -81,10 +90,14 @@ void SchedulerImpl::SettleMember(const Launch::Member& member, const SampledToke
         }
         events_.back().has_token = true;
         events_.back().token = sampled->token;
+        if (HF_DRILL(kReleaseAtStop) && !s->running()) s->inflight = 0;
       } else if (s->row.settled == s->tokens.size() && s->tokens.size() >= s->final_tokens) {
         ledger_.MarkEnd(&s->row);
         End(s, EndReason::kLength);  // asked for no token
       }
+    } else if (HF_DRILL(kUnknownToken) && sampled != nullptr && s->inflight > 0) {
+      s->tokens.push_back(0);
+      if (s->use_cache) ExtendChain(s);
     }
   }
   if (s->inflight == 0 && (s->state == SequenceState::kEnded || s->leave_running)) ReleaseRow(s);
@@ -120,6 +133,7 @@ void SchedulerImpl::Apply(const StepResult& result) {
     SettleMember(launch.members[i], sampled);
   }
   inflight_tokens_ -= launch.plan.total_tokens;
+  launch.kept.clear();
   oldest_ = (oldest_ + 1) % static_cast<uint32_t>(launches_.size());
   --outstanding_;
   CheckStep(true);

@@ -13,7 +13,8 @@ namespace holdfast::sched {
 // Index of a sequence in the scheduler's slab; reused after release, so it is a slot for per-sequence state, not an identity.
 using SequenceSlot = StrongId<struct SequenceSlotTag, uint32_t>;
 
-// One sequence's share of a step: tokens at positions [start, start + tokens.size()) are computed and their KV written.
+// One sequence's share of a step: tokens at positions [start, start + tokens.size()) are computed and their KV written. The token that an
+// entry samples is number start + tokens.size() - prompt_tokens of the answer, from 0.
 struct StepEntry {
   RequestId request;
   SequenceSlot slot;

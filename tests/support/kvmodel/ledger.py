@@ -180,7 +180,7 @@ class Ledger:
         """Returns the first anchor that was not reached."""
         if row.node is None:
             return next_anchor
-        while (row.indexed + 1) * self.ps <= row.settled:
+        while (row.indexed + 1) * self.ps <= min(row.settled, len(tokens)):
             self.commit_block(row, tuple(tokens[row.indexed * self.ps:(row.indexed + 1) * self.ps]))
             while next_anchor < len(anchors) and anchors[next_anchor] // self.ps <= row.indexed:
                 if anchors[next_anchor] // self.ps == row.indexed:
@@ -284,6 +284,7 @@ class Ledger:
     def unindex_row(self, row, first):
         if row.node is not None and row.indexed > first:
             self.unindex(next(n for n in row.node.path() if n.depth == first + 1))
+        self.leave(row)
 
     def reset(self):
         for row in self.rows:

@@ -23,6 +23,7 @@ def numbers(text, separator=","):
 class Replay:
     def __init__(self):
         self.scheduler, self.content, self.salts, self.steps = None, {}, {}, 0
+        self.awaited = {}  # [request, position] token of a step launched before it was told
 
     def do(self, words):
         s = self.scheduler
@@ -31,17 +32,20 @@ class Replay:
             groups = [numbers(g, ":") for g in rest[7:]]
             self.scheduler = Scheduler(Config(*map(int, rest[:7]), *[[g[i] for g in groups] for i in range(3)]))
         elif kind == "submit":
-            request, prompt, most, private, logprobs = map(int, rest[:5])
-            self.salts[request] = hash((rest[5], request if private else 0))
-            s.submit(request, numbers(rest[7]), prompt, most, numbers(rest[6]), rest[5], bool(private), bool(logprobs))
+            request, prompt, most, private, logprobs, ahead = map(int, rest[:6])
+            self.salts[request] = hash((rest[6], request if private else 0))
+            s.submit(request, numbers(rest[8]), prompt, most, numbers(rest[7]), rest[6], bool(private), bool(logprobs), bool(ahead))
         elif kind == "plan":
             plan = s.plan()
             for g, a, b in s.moves:
                 for i in range(s.ps):
                     self.content[g, b, i] = self.content.get((g, a, i))
             s.moves.clear()
-            text = ["-"] if plan is None else [f"{e.request}:{e.start}:{e.tokens}:{int(e.sample)}" for e in plan]
-            if text != rest:
+            text = ["-"] if plan is None else [f"{e.request}:{e.start}:{e.tokens}:{int(e.sample)}:{'token' if e.awaits else '-'}" for e in plan]
+            # Which token an entry awaits is the log's to say.
+            for request, start, _, _, token in (w.split(":") for w in rest if not w.endswith("-")):
+                self.awaited[int(request), int(start)] = int(token)
+            if text != [w if w.endswith("-") else w[:w.rindex(":")] + ":token" for w in rest]:
                 raise Disagreement(f"plan {' '.join(text)}")
             self.run(plan or [])
         elif kind == "apply":
@@ -78,7 +82,8 @@ class Replay:
         tags = {}
         for e in plan:
             q, tag, path = s.requests[e.request], self.salts[e.request], []
-            for t in q.tokens[:e.start + e.tokens]:
+            known = len(q.tokens)
+            for t in q.tokens[:e.start + e.tokens] + [self.awaited[e.request, i] for i in range(known, e.start + e.tokens)]:
                 tag = mix((tag ^ (t + 1)) & (1 << 64) - 1)
                 path.append(tag)
             tags[e.request] = path

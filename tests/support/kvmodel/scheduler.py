@@ -12,16 +12,17 @@ PREEMPT = 0x707265656D7074  # what the digest calls it
 LEAST_SHARE = 4
 
 Config = collections.namedtuple("Config", "page_size running chunk overlap max_seq_len max_waiting reserve_tokens windows pages reserved")
-Entry = collections.namedtuple("Entry", "request start tokens sample")
+Entry = collections.namedtuple("Entry", "request start tokens sample awaits")
 
 
 class Sequence:
-    def __init__(self, request, order, tokens, prompt, final, anchors, salt, cached, logprobs, row):
+    def __init__(self, request, order, tokens, prompt, final, anchors, salt, cached, logprobs, ahead, row):
         self.request, self.order, self.tokens, self.prompt, self.final = request, order, tokens, prompt, final
         self.anchors, self.salt, self.cached, self.logprobs, self.row = anchors, salt, cached, logprobs, row
         self.state, self.slot, self.target, self.inflight, self.reserved, self.hit_blocks = WAITING, 0, 0, 0, 0, 0
         self.next_anchor, self.leaving, self.passed, self.epoch = 0, False, 0, 0
         self.writer = None  # (order, slot, tokens): who computes what it would compute
+        self.ahead, self.pending, self.sampled_in = ahead, 0, None  # tokens drawn and not told yet; the step that draws the last of them
 
     def running(self):
         return self.state in (PREFILL, DECODE)
@@ -101,9 +102,9 @@ class Scheduler:
         return self.pages(tokens)
 
     # ---- commands
-    def submit(self, request, tokens, prompt, max_tokens, anchors, salt, no_cache, logprobs):
+    def submit(self, request, tokens, prompt, max_tokens, anchors, salt, no_cache, logprobs, ahead):
         final = min(prompt + max_tokens, self.c.max_seq_len)
-        s = Sequence(request, self.order, list(tokens), prompt, final, sorted(anchors + [prompt]), salt, not no_cache, logprobs, None)
+        s = Sequence(request, self.order, list(tokens), prompt, final, sorted(anchors + [prompt]), salt, not no_cache, logprobs, ahead, None)
         self.order += 1
         self.fold(request ^ len(tokens) << 40)
         self.requests[request] = s
@@ -152,7 +153,7 @@ class Scheduler:
 
     def restart(self, s):
         s.epoch += 1
-        s.inflight = 0
+        s.inflight = s.pending = 0
         self.release(s)
 
     def keep_promises(self):
@@ -171,11 +172,20 @@ class Scheduler:
             self.restart(youngest)
 
     # ---- a step
+    def can_run_ahead(self, s):
+        """The step launched last draws its token, which is not its last, and a promise holds its page."""
+        return (s.ahead and s.pending > 0 and s.sampled_in is self.launched[-1] and len(s.tokens) + s.pending < s.final and
+                (s.reserved > 0 or not self.has_full or self.pages(s.row.launched + 1) <= s.row.blocks()))
+
+    def somebody_waits(self):
+        return any(s.state == DECODE and not s.leaving and s.pending > 0 and len(s.tokens) + s.pending < s.final and not self.can_run_ahead(s)
+                   for s in self.active)
+
     def plan(self):
-        if len(self.launched) > self.c.overlap or (self.shrinking and self.launched):
+        if len(self.launched) > self.c.overlap or (self.launched and (self.shrinking or self.somebody_waits())):
             return None
         running, chunk, flight = self.limits()
-        budget = min(chunk, max(0, flight - sum(n for step in self.launched for _, _, _, n in step)))
+        budget = min(chunk, max(0, flight - sum(n for step in self.launched for _, _, _, n, _ in step)))
         while len(self.active) > running > 0:
             candidates = [s for s in self.active if s.running() and not s.leaving]
             if not candidates:
@@ -202,9 +212,13 @@ class Scheduler:
             n = got
             if self.has_full:
                 s.reserved -= min(s.reserved, s.row.blocks() - before)
-            entries.append(Entry(s.request, s.row.launched, n, s.row.launched + n == known and known < s.final))
-            step.append((s, s.epoch, s.row.launched, n))
-            self.fold(s.request << 32 ^ s.row.launched << 12 ^ n)
+            awaits, drawn = s.row.launched >= known, known + s.pending
+            sample = s.row.launched + n == drawn and drawn < s.final
+            entries.append(Entry(s.request, s.row.launched, n, sample, awaits))
+            step.append((s, s.epoch, s.row.launched, n, sample))
+            self.fold(s.request << 32 ^ s.row.launched << 12 ^ n ^ awaits << 63)
+            if sample:
+                s.pending, s.sampled_in = s.pending + 1, step
             s.row.launched += n
             s.inflight += 1
             if s.row.launched == s.target:
@@ -212,7 +226,7 @@ class Scheduler:
             return n
 
         for s in self.active:
-            if budget > 0 and s.state == DECODE and not s.leaving and s.row.launched < len(s.tokens):
+            if budget > 0 and s.state == DECODE and not s.leaving and (s.row.launched < len(s.tokens) or self.can_run_ahead(s)):
                 overrun = s.reserved == 0 and self.pages(s.row.launched + 1) > s.row.blocks()
                 if not overrun or self.headroom() > 0:
                     launch(s, 1)
@@ -351,11 +365,12 @@ class Scheduler:
     def apply(self, outcomes):
         """outcomes: (request, token, stop, failed) of every entry that samples, in the order of the plan."""
         outcomes = collections.deque(outcomes)
-        for s, epoch, start, n in self.launched[0]:
+        for s, epoch, start, n, sample in self.launched[0]:
             sampled = None
             if outcomes and outcomes[0][0] == s.request:
                 sampled = outcomes.popleft()
             if s.epoch == epoch:
+                s.pending -= sample
                 self.settle(s, start, n, sampled)
         if outcomes:
             raise Disagreement(f"outcomes of nobody: {list(outcomes)}")
@@ -365,9 +380,10 @@ class Scheduler:
     def settle(self, s, start, n, sampled):
         s.inflight -= 1
         s.row.settled = start + n
-        if sampled is not None and sampled[3] and s.running():
+        if sampled is not None and sampled[3]:
             self.ledger.unindex_row(s.row, s.hit_blocks)
-            self.end(s, FAILED)
+            if s.running():
+                self.end(s, FAILED)
         else:
             s.next_anchor = self.ledger.commit(s.row, s.tokens, s.anchors, s.next_anchor)
             self.ledger.slide(s.row)

@@ -18,13 +18,14 @@ struct Findings final : FindingSink {
   std::vector<std::string> all;
 };
 
-sched::SchedulerConfig Config() {
+sched::SchedulerConfig Config(uint32_t overlap) {
   sched::SchedulerConfig c;
   c.cache.page_size = 4;
   c.cache.groups = {{0, 120, 240}, {16, 60, 120}};
   c.max_running = 4;
   c.prefill_chunk = 24;
   c.max_seq_len = 120;
+  c.overlap_depth = overlap;
   c.audit_period = 1;
   return c;
 }
@@ -53,6 +54,7 @@ std::vector<Command> RandomLog(uint64_t seed) {
       for (uint64_t n = below(20); n > 0; --n) c.submit.tokens.push_back(static_cast<TokenId>(below(50)));
       c.submit.prompt_tokens = static_cast<uint32_t>(c.submit.tokens.size());
       c.submit.max_tokens = static_cast<uint32_t>(1 + below(30));
+      c.submit.run_ahead = below(4) > 0;
     } else if (what < 19) {
       c.kind = 1;
       c.request = RequestId(1 + below(id));
@@ -75,7 +77,7 @@ void Take(const Command& c, sched::Scheduler* scheduler) {
 }
 
 struct Outcome {
-  uint64_t rounds = 0, steps = 0, digest = 0;
+  uint64_t rounds = 0, steps = 0, awaited = 0, digest = 0;
   bool parted = false;
   uint64_t parted_at = 0;
   std::vector<std::string> findings;
@@ -83,13 +85,14 @@ struct Outcome {
 
 // Rank 0 takes commands at its own pace; the log reaches rank 1 ahead of time or late, it does not matter. `spoil` > 0: rank 1 forgets to
 // take one command before round `spoil`.
-Outcome Drive(uint32_t rank, tp::Group& group, tp::ShmCollective& collective, const std::vector<Command>& log, uint64_t seed, uint64_t spoil) {
+Outcome Drive(uint32_t rank, tp::Group& group, tp::ShmCollective& collective, const std::vector<Command>& log, uint64_t seed, uint64_t spoil, uint32_t overlap) {
   Outcome out;
   Findings findings;
-  auto scheduler = *sched::Scheduler::Create(Config(), &findings);
+  auto scheduler = *sched::Scheduler::Create(Config(overlap), &findings);
   tp::StepChannel channel(&group);
   std::mt19937_64 pace(seed);
   uint64_t taken = 0;
+  std::deque<sched::StepResult> in_flight;
   for (;;) {
     tp::Round lead;
     if (rank == 0) {
@@ -121,6 +124,7 @@ Outcome Drive(uint32_t rank, tp::Group& group, tp::ShmCollective& collective, co
       // Rank 0 draws.
       std::vector<std::byte> tokens;
       for (const sched::StepEntry& e : plan->entries) {
+        out.awaited += e.awaits;
         if (e.sample && rank == 0) tokens.push_back(static_cast<std::byte>(pace() % 50));
       }
       if (!collective.Broadcast(0, &tokens).ok()) break;
@@ -130,10 +134,14 @@ Outcome Drive(uint32_t rank, tp::Group& group, tp::ShmCollective& collective, co
       for (const sched::StepEntry& e : plan->entries) {
         if (e.sample) result.sampled.push_back({e.request, static_cast<TokenId>(tokens[at]), tokens[at] == std::byte{7}, false}), ++at;
       }
-      scheduler->Apply(result);
+      in_flight.push_back(std::move(result));
+    }
+    if (in_flight.size() > overlap || (plan == nullptr && !in_flight.empty())) {
+      scheduler->Apply(in_flight.front());
+      in_flight.pop_front();
     }
     scheduler->TakeEvents();
-    if (taken == log.size() && scheduler->running() == 0 && scheduler->waiting() == 0) break;
+    if (taken == log.size() && scheduler->running() == 0 && scheduler->waiting() == 0 && in_flight.empty()) break;
   }
   out.digest = scheduler->digest();
   out.findings = findings.all;
@@ -145,10 +153,12 @@ Outcome Drive(uint32_t rank, tp::Group& group, tp::ShmCollective& collective, co
 TEST_CASE("Two ranks that share a log and rounds decide alike at every step", "[tp]") {
   for (const uint64_t seed : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u}) {
     const auto log = RandomLog(seed);
+    const uint32_t overlap = seed % 2;
     Outcome outcomes[2];
-    RunRanks(2, [&](uint32_t rank, tp::Group& group, tp::ShmCollective& c) { outcomes[rank] = Drive(rank, group, c, log, seed * 77, 0); });
+    RunRanks(2, [&](uint32_t rank, tp::Group& group, tp::ShmCollective& c) { outcomes[rank] = Drive(rank, group, c, log, seed * 77, 0, overlap); });
     CAPTURE(seed, outcomes[0].findings, outcomes[1].findings);
     CHECK(outcomes[0].steps > 100);
+    CHECK((outcomes[0].awaited > 100) == (overlap > 0));
     CHECK(outcomes[1].steps == outcomes[0].steps);
     CHECK(outcomes[1].rounds == outcomes[0].rounds);
     CHECK(outcomes[1].digest == outcomes[0].digest);
@@ -160,7 +170,7 @@ TEST_CASE("Two ranks that share a log and rounds decide alike at every step", "[
 TEST_CASE("A rank that misses a command parts before it computes with what it does not know", "[tp]") {
   const auto log = RandomLog(3);
   Outcome outcomes[2];
-  RunRanks(2, [&](uint32_t rank, tp::Group& group, tp::ShmCollective& c) { outcomes[rank] = Drive(rank, group, c, log, 5, 30); });
+  RunRanks(2, [&](uint32_t rank, tp::Group& group, tp::ShmCollective& c) { outcomes[rank] = Drive(rank, group, c, log, 5, 30, 0); });
   CHECK(outcomes[1].parted);
   CHECK(outcomes[1].parted_at >= 30);
   // Rank 0 launched that step at most; it waits for the collective and hears that its peer has left.
