@@ -46,11 +46,18 @@ absl::StatusOr<CachePlan> PlanCache(const CachePlanInput& in) {
   const uint64_t share = static_cast<uint64_t>(in.memory_ratio * static_cast<double>(in.memory_bytes));
   if (share < in.weight_bytes) {
     return absl::ResourceExhaustedError(
-        fmt::format("the weights take {}, --memory-ratio {:.2f} of the {} available is {}: no room for them; free memory, raise the ratio or "
+        fmt::format("the weights take {}, --memory-ratio {:.2f} of the {} {} is {}: no room for them; free memory, raise the ratio or "
                     "choose a smaller model",
-                    BytesText(in.weight_bytes), in.memory_ratio, BytesText(in.memory_bytes), BytesText(share)));
+                    BytesText(in.weight_bytes), in.memory_ratio, BytesText(in.memory_bytes), in.memory_name, BytesText(share)));
   }
-  const uint64_t budget = share - in.weight_bytes;
+  if (share - in.weight_bytes < in.activation_bytes) {
+    return absl::ResourceExhaustedError(
+        fmt::format("a step's activations take {}, --memory-ratio {:.2f} of the {} {} is {}, {} of which are weights: no room for them; free memory, "
+                    "raise the ratio, take a smaller chunk (--max-prefill-length {}) or choose a smaller model",
+                    BytesText(in.activation_bytes), in.memory_ratio, BytesText(in.memory_bytes), in.memory_name, BytesText(share), BytesText(in.weight_bytes),
+                    in.prefill_chunk));
+  }
+  const uint64_t budget = share - in.weight_bytes - in.activation_bytes;
   const uint32_t ps = in.page_size;
   const bool has_full = !in.groups.empty() && in.groups.front().window == 0;
   const uint64_t want_seq = in.max_seq_len.value_or(context);
@@ -71,11 +78,12 @@ absl::StatusOr<CachePlan> PlanCache(const CachePlanInput& in) {
       // Asked for by a flag: waiting will not help, the flag must change. Otherwise memory may come free.
       const auto code = in.num_tokens || in.kv_reserve_tokens ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kResourceExhausted;
       return absl::Status(code, fmt::format(
-          "the KV pools need {} for {} tokens; {} is left of --memory-ratio {:.2f} x {} after {} of weights: ask for fewer tokens "
+          "the KV pools need {} for {} tokens; {} is left of --memory-ratio {:.2f} x {} {} after {} of weights{}: ask for fewer tokens "
           "(--num-tokens), fewer requests (--max-running-requests {}), a smaller chunk (--max-prefill-length {}) or an 8-bit cache "
           "(--kv-cache-dtype q8_0)",
-          BytesText(PoolBytes(in, least, least * ps)), least * ps, BytesText(budget), in.memory_ratio, BytesText(in.memory_bytes),
-          BytesText(in.weight_bytes), in.max_running, in.prefill_chunk));
+          BytesText(PoolBytes(in, least, least * ps)), least * ps, BytesText(budget), in.memory_ratio, BytesText(in.memory_bytes), in.memory_name,
+          BytesText(in.weight_bytes), in.activation_bytes > 0 ? fmt::format(" and {} of activations", BytesText(in.activation_bytes)) : "", in.max_running,
+          in.prefill_chunk));
     }
     uint64_t low = least, high = pages;  // PoolBytes is monotone in the pages
     while (low < high) {
@@ -107,6 +115,7 @@ absl::StatusOr<CachePlan> PlanCache(const CachePlanInput& in) {
   question.overlap_depth = in.overlap_depth;
   question.max_seq_len = out.max_seq_len;
   std::vector<uint32_t> usable;
+  uint64_t pool_bytes = 0;
   for (const GroupCost& g : in.groups) {
     kv::GroupShape shape;
     shape.window = g.window;
@@ -115,9 +124,15 @@ absl::StatusOr<CachePlan> PlanCache(const CachePlanInput& in) {
     out.notes.push_back(fmt::format("pool {}: {} pages of {} tokens x {} = {}", kv::PoolName(g.window), shape.pages, ps, BytesText(g.page_bytes),
                                     BytesText(uint64_t{shape.pages} * g.page_bytes)));
     out.shape.groups.push_back(shape);
+    pool_bytes += uint64_t{shape.pages} * g.page_bytes;
     question.windows.push_back(g.window);
     usable.push_back(shape.pages);
   }
+  // The whole sum in one line; the shares add up to what the ratio gives.
+  out.notes.push_back(fmt::format("memory: {} {} x --memory-ratio {:.2f} = {}: weights {}, {}KV pools {}, {} of it not needed", BytesText(in.memory_bytes),
+                                  in.memory_name, in.memory_ratio, BytesText(share), BytesText(in.weight_bytes),
+                                  in.activation_bytes > 0 ? fmt::format("activations {}, ", BytesText(in.activation_bytes)) : "", BytesText(pool_bytes),
+                                  BytesText(budget - std::min(budget, pool_bytes))));
   const kv::CapacityAnswer answer = kv::Evaluate(question, usable);
   if (!answer.ok) {
     std::string hint;

@@ -26,6 +26,8 @@ struct CachePlanInput {
   uint32_t context_length = 0;
   uint64_t memory_bytes = 0;       // available, before weights
   uint64_t weight_bytes = 0;       // still to be taken out of it
+  uint64_t activation_bytes = 0;   // of a step, likewise
+  std::string memory_name = "available";   // "free on the device": follows its size in messages
   double memory_ratio = 0.85;
   std::optional<uint32_t> max_seq_len;
   std::optional<uint32_t> num_tokens;

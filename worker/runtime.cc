@@ -16,6 +16,7 @@
 #include "proto/base/log.h"
 #include "proto/base/status_wire.h"
 #include "worker/backend.h"
+#include "worker/model/activation_bytes.h"
 #include "worker/model/card.h"
 #include "worker/model/memory.h"
 #include "worker/model/tensor_plan.h"
@@ -60,7 +61,8 @@ int ExitCodeOf(const absl::Status& status) {
   return static_cast<int>(ExitCode::kConfig);
 }
 
-absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& config, const RuntimeEvents& events, FindingSink* findings) {
+absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& config, const RuntimeEvents& events, FindingSink* findings,
+                                                         const MakeCuda& make_cuda) {
   const Instant begin = Clock::Real().Now();
   Instant stage_begin = begin;
   std::string stages;  // where the time of a start goes, in one line of the log
@@ -71,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   };
   std::unique_ptr<Runtime> r(new Runtime());
   const int threads = config.threads > 0 || config.tp == 1 ? config.threads : std::max(1, kernels::UsableCores() / static_cast<int>(config.tp));
-  ChosenBackend backend = ChooseBackend(config, threads);
+  ChosenBackend backend = ChooseBackend(config, threads, make_cuda);
   if (backend.ops == nullptr) {
     const absl::Status why = backend.code == ExitCode::kConfig ? absl::InvalidArgumentError(backend.why) : absl::UnavailableError(backend.why);
     return Blame(why, backend.code);
@@ -117,6 +119,16 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   // Mapped weights are in use by the weights themselves.
   HF_RETURN_IF_ERROR(PeerFault(r->AgreeOnMemory(r->weights_ != nullptr ? r->weights_->bytes() : 0, &input.memory_bytes)));
   input.memory_ratio = config.memory_ratio;
+  exec::ExecutorOptions exec_options;
+  if (!r->ops_->HostMemory()) {
+    // On the host the ratio's rest is room enough, and memory that is only reserved costs nothing until it is touched.
+    input.memory_name = config.tp > 1 ? "free on the fullest device" : "free on the device";
+    const uint64_t longest = std::min(r->hparams_.context_length, config.max_seq_len.value_or(UINT32_MAX));
+    // Requests that share a prefix read the same pages; more than four times what a pool of usual size holds is left to the ratio's rest.
+    const uint64_t tokens = std::min(longest * config.max_running, std::max<uint64_t>(longest, 4 * uint64_t{config.num_tokens.value_or(1u << 18)}));
+    input.activation_bytes = model::ActivationBytes(r->hparams_, uint64_t{config.prefill_chunk} + config.max_running, exec_options.max_logit_rows,
+                                                    config.max_running, tokens);
+  }
   input.max_seq_len = config.max_seq_len;
   input.num_tokens = config.num_tokens;
   input.kv_reserve_tokens = config.kv_reserve_tokens;
@@ -161,7 +173,6 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   stage("weights");
   HF_BLAME_RETURN(std::unique_ptr<model::Model> net, model::Model::Create(r->hparams_, r->weights_, r->ranks_.get()), ModelFault(why));
 
-  exec::ExecutorOptions exec_options;
   exec_options.max_step_tokens = r->scheduler_->effective_chunk() + config.max_running;
   exec_options.ranks = r->ranks_.get();
   HF_BLAME_RETURN(r->executor_,

@@ -9,6 +9,7 @@
 
 #include "kernels/ops.h"
 #include "proto/model_card.pb.h"
+#include "worker/backend.h"
 #include "worker/cache_plan.h"
 #include "worker/config.h"
 #include "worker/constraints.h"
@@ -35,7 +36,8 @@ struct RuntimeEvents {
 class Runtime {
  public:
   // Status codes say who is at fault: kInvalidArgument with `FaultOf` = configuration or model (see below).
-  static absl::StatusOr<std::unique_ptr<Runtime>> Build(const WorkerConfig& config, const RuntimeEvents& events, FindingSink* findings);
+  static absl::StatusOr<std::unique_ptr<Runtime>> Build(const WorkerConfig& config, const RuntimeEvents& events, FindingSink* findings,
+                                                        const MakeCuda& make_cuda = kernels::MakeCudaOps);
 
   kernels::Ops& ops() { return *ops_; }
   sched::Scheduler& scheduler() { return *scheduler_; }

@@ -80,7 +80,7 @@ CudaOps::~CudaOps() { cudaStreamSynchronize(stream_); }
 Buffer CudaOps::Allocate(int64_t bytes) {
   void* p = nullptr;
   errors_.Check(cudaSetDevice(device_), "choosing the device");
-  if (!errors_.Check(cudaMalloc(&p, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "allocating memory")) return Buffer();
+  if (!errors_.Check(cudaMalloc(&p, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "allocating memory", bytes)) return Buffer();
   return Buffer(static_cast<std::byte*>(p), bytes, [](std::byte* q, int64_t) { cudaFree(q); });
 }
 
@@ -102,7 +102,11 @@ void CudaOps::Sync() {
 
 absl::Status CudaOps::Health() const {
   if (errors_.ok()) return absl::OkStatus();
-  const std::string text = fmt::format("CUDA device {}, {}: {}", device_, errors_.doing(), Words(errors_.first()));
+  std::string text = fmt::format("CUDA device {}, {}: {}", device_, errors_.doing(), Words(errors_.first()));
+  if (errors_.wanted_bytes() > 0) {
+    text += fmt::format("; {:.1f} MiB were asked for, {:.1f} MiB were left", static_cast<double>(errors_.wanted_bytes()) / (1 << 20),
+                        static_cast<double>(errors_.left_bytes()) / (1 << 20));
+  }
   if (errors_.first() == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(text);
   return absl::AbortedError(text);
 }

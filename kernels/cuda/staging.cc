@@ -8,11 +8,13 @@ namespace {
 int64_t AlignUp(int64_t v, int64_t a) { return (v + a - 1) / a * a; }
 }  // namespace
 
-bool Errors::Check(cudaError_t e, const char* doing) {
+bool Errors::Check(cudaError_t e, const char* doing, int64_t bytes) {
   if (e == cudaSuccess) return true;
   if (first_ == cudaSuccess) {
     first_ = e;
     doing_ = doing;
+    wanted_bytes_ = bytes;
+    if (size_t free = 0, total = 0; bytes > 0 && cudaMemGetInfo(&free, &total) == cudaSuccess) left_bytes_ = static_cast<int64_t>(free);
   }
   cudaGetLastError();  // what is not sticky is told once
   return false;
@@ -24,7 +26,7 @@ void* DeviceScratch::Get(int64_t bytes) {
   data_ = nullptr;
   bytes_ = 0;
   const int64_t size = AlignUp(bytes + bytes / 4, 256);
-  if (!errors_->Check(cudaMalloc(&data_, static_cast<size_t>(size)), "allocating scratch memory")) return data_ = nullptr;
+  if (!errors_->Check(cudaMalloc(&data_, static_cast<size_t>(size)), "allocating scratch memory", size)) return data_ = nullptr;
   bytes_ = size;
   return data_;
 }

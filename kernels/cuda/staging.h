@@ -17,15 +17,18 @@ namespace holdfast::kernels::HF_CUDA_NAMESPACE {
 // Remembers the first error of the runtime's calls, and what was being done.
 class Errors {
  public:
-  // True when e is success.
-  bool Check(cudaError_t e, const char* doing);
+  // True when e is success. bytes: that were asked for, of a call that takes memory.
+  bool Check(cudaError_t e, const char* doing, int64_t bytes = 0);
   bool ok() const { return first_ == cudaSuccess; }
   cudaError_t first() const { return first_; }
   const char* doing() const { return doing_; }
+  int64_t wanted_bytes() const { return wanted_bytes_; }   // by what failed first; what was left then
+  int64_t left_bytes() const { return left_bytes_; }
 
  private:
   cudaError_t first_ = cudaSuccess;
   const char* doing_ = "";
+  int64_t wanted_bytes_ = 0, left_bytes_ = 0;
 };
 
 // Device memory of the backend's own; contents undefined after each Get. Growing waits for the device.

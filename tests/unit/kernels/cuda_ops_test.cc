@@ -98,6 +98,8 @@ TEST_CASE("no room on the device is told, not thrown") {
   const Buffer none = ops->Allocate(2 << 20);
   CHECK(none.data() == nullptr);
   CHECK(ops->Health().code() == absl::StatusCode::kResourceExhausted);
+  INFO(ops->Health());
+  CHECK(std::string(ops->Health().message()).find("2.0 MiB were asked for, 1.0 MiB were left") != std::string::npos);
   simt::SetDeviceBytes(before);
 }
 

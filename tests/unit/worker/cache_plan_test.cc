@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "worker/kv/capacity.h"
+#include "worker/model/memory.h"
 
 namespace holdfast::worker {
 namespace {
@@ -70,6 +71,45 @@ TEST_CASE("no room for the weights is the environment's fault, with the numbers"
   REQUIRE(absl::IsResourceExhausted(plan.status()));
   CHECK(Mentions(plan.status(), "1.0 GiB"));
   CHECK(Mentions(plan.status(), "0.85"));
+}
+
+TEST_CASE("one line says where the memory goes, and a device's activations are kept free", "[cache_plan]") {
+  CachePlanInput in = Small();
+  in.memory_name = "free on the device";
+  in.activation_bytes = uint64_t{512} << 20;
+  in.memory_bytes = uint64_t{4} << 30;
+  in.memory_ratio = 0.5;
+  const auto sum = [](const CachePlan& plan) {
+    std::string line = "no line";
+    for (const std::string& note : plan.notes) {
+      if (note.rfind("memory: ", 0) == 0) line = note;
+    }
+    return line;
+  };
+  const auto pools_of = [&](const CachePlan& plan) {
+    return uint64_t{plan.shape.groups[0].pages} * in.groups[0].page_bytes + uint64_t{plan.shape.groups[1].pages} * in.groups[1].page_bytes;
+  };
+  const auto plan = PlanCache(in);
+  REQUIRE(plan.ok());
+  const uint64_t pools = pools_of(*plan);
+  CHECK(sum(*plan) == "memory: 4.0 GiB free on the device x --memory-ratio 0.50 = 2.0 GiB: weights 1.0 GiB, activations 512.0 MiB, KV pools " +
+                          model::BytesText(pools) + ", " + model::BytesText((uint64_t{512} << 20) - pools) + " of it not needed");
+  // Less room: the pools give way, the activations do not.
+  in.memory_bytes = (uint64_t{2} << 30) + 2 * pools + (uint64_t{8} << 20);
+  in.activation_bytes = 0;
+  CHECK(PlanCache(in)->shape.groups[0].pages == plan->shape.groups[0].pages);
+  in.activation_bytes = uint64_t{512} << 20;
+  const auto refused = PlanCache(in);
+  REQUIRE(absl::IsResourceExhausted(refused.status()));
+  INFO(refused.status());
+  CHECK(Mentions(refused.status(), "a step's activations take 512.0 MiB"));
+  CHECK(Mentions(refused.status(), "free on the device"));
+  CHECK(Mentions(refused.status(), "1.0 GiB of which are weights"));
+  in.memory_bytes = (uint64_t{3} << 30) + pools;
+  const auto smaller = PlanCache(in);
+  REQUIRE(smaller.ok());
+  CHECK(pools_of(*smaller) <= pools / 2);
+  CHECK(smaller->shape.groups[0].pages < plan->shape.groups[0].pages);
 }
 
 TEST_CASE("impossible flags name the nearest value that works", "[cache_plan]") {
