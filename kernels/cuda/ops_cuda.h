@@ -25,6 +25,7 @@ class CudaOps final : public Ops {
  public:
   static absl::StatusOr<std::unique_ptr<Ops>> Make(const CudaOptions& options);
   ~CudaOps() override;
+  cudaStream_t stream() const { return stream_; }   // that every call is enqueued on; for who measures
 
   std::string Describe() const override { return description_; }
   Buffer Allocate(int64_t bytes) override;

@@ -311,6 +311,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return Answer(cudaSuccess);
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
+cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return Answer(cudaErrorNotSupported); }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream == nullptr || stream->capture != nullptr) return Answer(cudaErrorStreamCaptureUnsupported);

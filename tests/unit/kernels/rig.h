@@ -33,9 +33,13 @@ inline std::unique_ptr<Ops> Cpu(std::string_view isa, int threads) {
   return MakeCpuOps(options);
 }
 
+// With HOLDFAST_ONLY_DEVICE set, tests run on the reference and a real GPU alone: for the sanitizers of the device. Without a GPU they fail then.
+inline bool OnlyDevice() { return std::getenv("HOLDFAST_ONLY_DEVICE") != nullptr; }
+
 // The CPU at every instruction set this machine has, with one and two threads.
 inline std::vector<Backend> CpuBackends() {
   std::vector<Backend> all;
+  if (OnlyDevice()) return all;
   for (const std::string_view isa : AvailableIsas()) {
     for (const int threads : {1, 2}) all.push_back({"cpu " + std::string(isa) + " " + std::to_string(threads), Cpu(isa, threads), true});
   }
@@ -51,6 +55,16 @@ inline uint64_t SimtSeed() {
 // The CUDA backend on the SIMT machine, and on a GPU where there is one.
 inline std::vector<Backend> CudaBackends() {
   std::vector<Backend> all;
+  if (OnlyDevice()) {
+    auto real = MakeCudaOps({});
+    if (!real.ok()) {
+      fmt::print(stderr, "HOLDFAST_ONLY_DEVICE is set, but there is no device: {}\n", std::string(real.status().message().data(), real.status().message().size()));
+      std::abort();
+    }
+    const std::string name = (*real)->Describe();
+    all.push_back({name, *std::move(real), true});
+    return all;
+  }
   simt::Configure({SimtSeed()});
   auto emulated = cuda_emulated::MakeOps({});
   if (!emulated.ok()) std::abort();
@@ -79,7 +93,7 @@ inline std::vector<Backend> Backends() {
 // What one backend of each kind needs for a test of rows that must not depend on each other: CPUs with one and two threads, CUDA as it is.
 inline std::vector<std::vector<Backend>> Twins() {
   std::vector<std::vector<Backend>> all;
-  for (const std::string_view isa : AvailableIsas()) {
+  for (const std::string_view isa : OnlyDevice() ? std::vector<std::string_view>() : AvailableIsas()) {
     all.emplace_back();
     for (const int threads : {1, 2}) all.back().push_back({"cpu " + std::string(isa) + " " + std::to_string(threads), Cpu(isa, threads), true});
   }

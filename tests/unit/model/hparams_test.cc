@@ -71,6 +71,36 @@ TEST_CASE("made models are accepted in every shape", "[hparams]") {
   }
 }
 
+TEST_CASE("a made gemma4 has the shape that was asked for, its vocabulary filled with unused tokens", "[hparams]") {
+  model::RandomModelOptions o = model::Gemma4Large(12);
+  CHECK(o.gemma4.experts * o.gemma4.expert_width * 3 * o.dim > 700'000'000);   // most of a layer's weights
+  o.dim = 128;
+  o.gemma4.vocabulary = 1001;
+  o.gemma4.experts = 16;
+  o.gemma4.expert_width = 32;
+  o.gemma4.feed_forward = 96;
+  const absl::Status s = Check(model::RandomGemma4(o).Finish());
+  CAPTURE(Message(s));
+  REQUIRE(s.ok());
+  const auto file = GgufFile::FromBytes(model::RandomGemma4(o).Finish(), "m.gguf");
+  REQUIRE(file.ok());
+  const auto h = model::ReadHparams(**file);
+  REQUIRE(h.ok());
+  CHECK(h->vocab == 1024);
+  CHECK(h->experts == 16);
+  CHECK(h->experts_used == 8);
+  CHECK(h->window == 1024);
+  REQUIRE(h->layers.size() == 12);
+  for (size_t i = 0; i < 12; ++i) {
+    const model::LayerHparams& l = h->layers[i];
+    CHECK(l.windowed == (i % 6 != 5));
+    CHECK(l.heads == 16);
+    CHECK(l.kv_heads == (l.windowed ? 8 : 2));
+    CHECK(l.head_dim == (l.windowed ? 256 : 512));
+    CHECK(l.feed_forward == 96);
+  }
+}
+
 TEST_CASE("hyper-parameters that cannot be served are refused by key", "[hparams]") {
   const std::string llama = model::RandomLlama({}).Finish();
   const std::string gemma = model::RandomGemma4({}).Finish();

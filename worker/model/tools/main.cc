@@ -19,7 +19,9 @@ int main(int argc, char** argv) {
   const std::map<std::string, DType> types = {{"f32", DType::kF32},   {"f16", DType::kF16},   {"bf16", DType::kBF16}, {"q4_0", DType::kQ4_0},
                                               {"q4_1", DType::kQ4_1}, {"q5_0", DType::kQ5_0}, {"q5_1", DType::kQ5_1}, {"q8_0", DType::kQ8_0},
                                               {"q4_k", DType::kQ4_K}, {"q6_k", DType::kQ6_K}, {"iq4_nl", DType::kIQ4_NL}, {"mxfp4", DType::kMXFP4}};
-  app.add_option("--kind", kind, "random-gemma4, random-llama or script")->required()->check(CLI::IsMember({"random-gemma4", "random-llama", "script"}));
+  app.add_option("--kind", kind, "random-gemma4, gemma4-26b (its shape, cut to --layers; 0.5 GB each), random-llama or script")
+      ->required()
+      ->check(CLI::IsMember({"random-gemma4", "gemma4-26b", "random-llama", "script"}));
   app.add_option("--seed", random.seed, "of the random weights");
   app.add_option("--type", random.type, "of the random matrices: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 iq4_nl mxfp4, and q4_k q6_k (random-llama, --dim 256)")->transform(CLI::CheckedTransformer(types).description(""))->type_name("TYPE");
   app.add_option("--layers", layers, "default 6 (script: 1)")->check(CLI::Range(1, 512));
@@ -54,6 +56,14 @@ int main(int argc, char** argv) {
       fmt::print(stderr, "{}\n", error);
       return 64;
     }
+  } else if (kind == "gemma4-26b") {
+    auto large = holdfast::model::Gemma4Large(layers > 0 ? layers : 6);
+    large.seed = random.seed;
+    if (large.layers < 3) {
+      fmt::print(stderr, "gemma4-26b has at least 3 layers\n");
+      return 64;
+    }
+    writer = holdfast::model::RandomGemma4(large);
   } else {
     random.context = context;
     random.tied = !untied;

@@ -10,6 +10,15 @@
 
 namespace holdfast::model {
 
+// The parts of a gemma4 beside its width and depth.
+struct Gemma4Shape {
+  int32_t heads = 4, head_dim = 32, head_dim_full = 64, kv_heads = 2, kv_heads_full = 1;
+  int32_t feed_forward = 0;                      // 0: 2 * dim
+  int32_t experts = 8, experts_used = 2, expert_width = 64;
+  int32_t period = 3;                            // each so-manyth layer is full, the others have the window
+  int64_t vocabulary = 0;                        // filled up to so many tokens with unused ones; 0: as small as it can be
+};
+
 struct RandomModelOptions {
   uint64_t seed = 1;
   kernels::DType type = kernels::DType::kQ8_0;   // of matrices; kernels::CanQuantize(type), blocks dividing dim
@@ -18,11 +27,16 @@ struct RandomModelOptions {
   uint32_t context = 4096;
   uint32_t window = 64;                          // gemma4
   bool experts = false;                          // gemma4: 8 experts, 2 used
+  Gemma4Shape gemma4;
   int32_t per_layer = 0;                         // gemma4: per-layer embedding width (then the last two layers share a cache)
   bool tied = true;                              // llama
   bool rope_freqs = false;                       // llama
   bool biases = false;                           // llama
 };
+
+// The gemma4 of 26 B parameters, 4 B of them active, cut to some layers (a multiple of 6, or the last is no full one): what its kernels and caches
+// cost can be measured, the text is noise. About 0.5 GB a layer and 0.4 GB for the embedding in Q4_0.
+RandomModelOptions Gemma4Large(int32_t layers);
 
 // gemma4: windowed, windowed, full, ...; heads of 32 (window) and 64 (full), K = V on full layers; byte-level vocabulary with gemma's
 // markers and template.

@@ -57,18 +57,32 @@ class Builder {
 
 }  // namespace
 
+RandomModelOptions Gemma4Large(int32_t layers) {
+  RandomModelOptions o;
+  o.type = kernels::DType::kQ4_0;
+  o.layers = layers;
+  o.dim = 2816;
+  o.context = 131072;
+  o.window = 1024;
+  o.experts = true;
+  o.gemma4 = {16, 256, 512, 8, 2, 2112, 128, 8, 704, 6, 262144};
+  return o;
+}
+
 GgufWriter RandomGemma4(const RandomModelOptions& o) {
   HF_CHECKF(o.dim % 32 == 0 && o.layers >= 3 && o.per_layer % 32 == 0, "dim {}, layers {}, per_layer {}", o.dim, o.layers, o.per_layer);
-  constexpr int32_t kHeads = 4, kHd = 32, kHdFull = 64, kKv = 2, kKvFull = 1, kExperts = 8, kUsed = 2, kExpertWidth = 64;
-  const int32_t ff = 2 * o.dim, shared = o.per_layer > 0 ? 2 : 0;
+  const Gemma4Shape& g = o.gemma4;
+  const int32_t heads = g.heads, hd_windowed = g.head_dim, hd_full = g.head_dim_full, kv_windowed = g.kv_heads, kv_full = g.kv_heads_full, experts = g.experts,
+                used = g.experts_used, expert_width = g.expert_width;
+  const int32_t ff = g.feed_forward > 0 ? g.feed_forward : 2 * o.dim, shared = o.per_layer > 0 ? 2 : 0;
   Builder b(o);
   std::vector<bool> windowed;
   std::vector<int32_t> kv_heads;
   for (int32_t i = 0; i < o.layers; ++i) {
     // With shared caches, the layers before the last two must end windowed, full.
-    const bool full = shared > 0 ? i == o.layers - 3 || i == o.layers - 1 : i % 3 == 2;
+    const bool full = shared > 0 ? i == o.layers - 3 || i == o.layers - 1 : i % g.period == g.period - 1;
     windowed.push_back(!full);
-    kv_heads.push_back(full ? kKvFull : kKv);
+    kv_heads.push_back(full ? kv_full : kv_windowed);
   }
   GgufWriter& w = b.w;
   w.String("general.architecture", "gemma4");
@@ -80,12 +94,12 @@ GgufWriter RandomGemma4(const RandomModelOptions& o) {
   w.U32("gemma4.embedding_length", o.dim);
   w.U32("gemma4.block_count", o.layers);
   w.U32("gemma4.feed_forward_length", ff);
-  w.U32("gemma4.attention.head_count", kHeads);
+  w.U32("gemma4.attention.head_count", heads);
   w.I32s("gemma4.attention.head_count_kv", kv_heads);
-  w.U32("gemma4.attention.key_length", kHdFull);
-  w.U32("gemma4.attention.value_length", kHdFull);
-  w.U32("gemma4.attention.key_length_swa", kHd);
-  w.U32("gemma4.attention.value_length_swa", kHd);
+  w.U32("gemma4.attention.key_length", hd_full);
+  w.U32("gemma4.attention.value_length", hd_full);
+  w.U32("gemma4.attention.key_length_swa", hd_windowed);
+  w.U32("gemma4.attention.value_length_swa", hd_windowed);
   w.U32("gemma4.attention.sliding_window", o.window);
   w.Bools("gemma4.attention.sliding_window_pattern", windowed);
   w.U32("gemma4.attention.shared_kv_layers", shared);
@@ -94,14 +108,14 @@ GgufWriter RandomGemma4(const RandomModelOptions& o) {
   w.F32("gemma4.final_logit_softcapping", 30.f);
   w.F32("gemma4.rope.freq_base", 1e6f);
   w.F32("gemma4.rope.freq_base_swa", 1e4f);
-  w.U32("gemma4.rope.dimension_count", kHdFull);
-  w.U32("gemma4.rope.dimension_count_swa", kHd);
+  w.U32("gemma4.rope.dimension_count", hd_full);
+  w.U32("gemma4.rope.dimension_count_swa", hd_windowed);
   if (o.experts) {
-    w.U32("gemma4.expert_count", kExperts);
-    w.U32("gemma4.expert_used_count", kUsed);
-    w.U32("gemma4.expert_feed_forward_length", kExpertWidth);
+    w.U32("gemma4.expert_count", experts);
+    w.U32("gemma4.expert_used_count", used);
+    w.U32("gemma4.expert_feed_forward_length", expert_width);
   }
-  const int64_t vocab = WriteGemmaVocabulary(&w);
+  const int64_t vocab = WriteGemmaVocabulary(&w, g.vocabulary);
   // Rows of length 1: x starts at rms 1 (it is scaled by sqrt(dim)), so that the layers outweigh the token itself, and a tied head gives
   // logits with a spread of output_norm's mean: the text depends on the whole context and sampling has something to choose from.
   b.Embedding("token_embd.weight", o.dim, vocab, 1.f / std::sqrt(static_cast<float>(o.dim)));
@@ -110,32 +124,32 @@ GgufWriter RandomGemma4(const RandomModelOptions& o) {
     b.Matrix("per_layer_model_proj.weight", o.dim, int64_t{o.per_layer} * o.layers);
     b.Norm("per_layer_proj_norm.weight", o.per_layer);
   }
-  std::vector<float> factors(kHdFull / 2, 1e30f);  // a quarter of a full head rotates
-  std::fill(factors.begin(), factors.begin() + kHdFull / 8, 1.f);
-  w.Tensor("rope_freqs.weight", {kHdFull / 2}, kernels::DType::kF32, factors);
+  std::vector<float> factors(hd_full / 2, 1e30f);  // a quarter of a full head rotates
+  std::fill(factors.begin(), factors.begin() + hd_full / 8, 1.f);
+  w.Tensor("rope_freqs.weight", {hd_full / 2}, kernels::DType::kF32, factors);
   b.Vector("output_norm.weight", o.dim, 3.f, 0.3f);
   for (int32_t i = 0; i < o.layers; ++i) {
     const auto name = [i](const char* suffix) { return fmt::format("blk.{}.{}", i, suffix); };
-    const int64_t hd = windowed[i] ? kHd : kHdFull, kv = kv_heads[i];
+    const int64_t hd = windowed[i] ? hd_windowed : hd_full, kv = kv_heads[i];
     for (const char* n : {"attn_norm.weight", "post_attention_norm.weight", "ffn_norm.weight", "post_ffw_norm.weight"}) b.Norm(name(n), o.dim);
-    b.Matrix(name("attn_q.weight"), o.dim, kHeads * hd);
+    b.Matrix(name("attn_q.weight"), o.dim, heads * hd);
     b.Norm(name("attn_q_norm.weight"), hd);
     if (i < o.layers - shared) {
       b.Matrix(name("attn_k.weight"), o.dim, kv * hd);
       b.Norm(name("attn_k_norm.weight"), hd);
       if (windowed[i]) b.Matrix(name("attn_v.weight"), o.dim, kv * hd);
     }
-    b.Matrix(name("attn_output.weight"), kHeads * hd, o.dim);
+    b.Matrix(name("attn_output.weight"), heads * hd, o.dim);
     b.Vector(name("layer_output_scale.weight"), 1, 0.8f, 0.1f);
     b.Matrix(name("ffn_gate.weight"), o.dim, ff);
     b.Matrix(name("ffn_up.weight"), o.dim, ff);
     b.Matrix(name("ffn_down.weight"), ff, o.dim);
     if (o.experts) {
-      b.Router(name("ffn_gate_inp.weight"), o.dim, kExperts);
+      b.Router(name("ffn_gate_inp.weight"), o.dim, experts);
       for (const char* n : {"ffn_gate_inp.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_1.weight", "post_ffw_norm_2.weight"}) b.Norm(name(n), o.dim);
-      b.Matrix(name("ffn_gate_up_exps.weight"), o.dim, 2 * kExpertWidth, kExperts);
-      b.Matrix(name("ffn_down_exps.weight"), kExpertWidth, o.dim, kExperts);
-      b.Vector(name("ffn_down_exps.scale"), kExperts, 1.f, 0.2f);
+      b.Matrix(name("ffn_gate_up_exps.weight"), o.dim, 2 * expert_width, experts);
+      b.Matrix(name("ffn_down_exps.weight"), expert_width, o.dim, experts);
+      b.Vector(name("ffn_down_exps.scale"), experts, 1.f, 0.2f);
     }
     if (o.per_layer > 0) {
       b.Matrix(name("inp_gate.weight"), o.dim, o.per_layer);

@@ -38,8 +38,8 @@ class Vocabulary {
       left += characters[i];
     }
   }
-  void PadTo32() {
-    while (tokens.size() % 32 != 0) Add(fmt::format("<unused{}>", tokens.size()), kUnused);
+  void PadTo32(int64_t least = 0) {
+    while (tokens.size() % 32 != 0 || static_cast<int64_t>(tokens.size()) < least) Add(fmt::format("<unused{}>", tokens.size()), kUnused);
   }
 
   std::vector<std::string> tokens, merges;
@@ -87,7 +87,7 @@ std::string BytePiece(unsigned char byte) {
   return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
 }
 
-int64_t WriteGemmaVocabulary(GgufWriter* w) {
+int64_t WriteGemmaVocabulary(GgufWriter* w, int64_t least) {
   Vocabulary v;
   for (const char* t : {"<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|tool>", "<tool|>"}) v.Add(t, kControl);
   for (const char* t : {"<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|\"|>"}) v.Add(t, kUserDefined);
@@ -100,7 +100,7 @@ int64_t WriteGemmaVocabulary(GgufWriter* w) {
   for (const char* t : {"\xe2\x96\x81", "\n", "\n\n", "\xc3\xa9"}) v.Add(t, kNormal);
   for (const char* word : kWords) v.Word(Characters("", word));
   for (const char* word : kWords) v.Merge(space, word);
-  v.PadTo32();
+  v.PadTo32(least);
   Write(w, v, "gemma4");
   w->F32s("tokenizer.ggml.scores", std::vector<float>(v.tokens.size(), -1000.f));
   w->U32("tokenizer.ggml.bos_token_id", 2);
