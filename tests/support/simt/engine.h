@@ -24,6 +24,10 @@
 // buffer that is reused too early, or a result that is read too early, is seen to be wrong. Copies from pageable memory take the bytes at
 // once, as the driver does.
 //
+// A captured stream records launches and copies with their arguments and runs nothing; a graph runs them in order at each of its launches. What
+// a capture does not allow (waits, cudaMalloc, pageable copies, ...) answers with the runtime's error and makes the capture invalid. Memory that a
+// graph uses and that was freed since is an access outside an allocation; a graph that is used after its end is reported. One stream a capture.
+//
 // Host threads: any; one launch at a time (a lock).
 #include <cstddef>
 #include <cstdint>
@@ -100,6 +104,7 @@ struct LaunchSpec {
 };
 void RunLaunch(const LaunchSpec& spec);
 bool GuardedCopy(void* dst, const void* src, size_t bytes);   // false, and a report, when it leaves what is allocated
+void Publish(const std::string& text);                        // a report: to who collects them, else printed, and the end
 void CheckMemory(const std::string& when);                    // reports what was written beyond allocations
 std::string NameOfFunction(const void* address);
 

@@ -88,7 +88,6 @@ struct CollectiveCall {        // on the lane's stack, while it waits
   void (*f)(void* const operands[32]);
 };
 
-void Publish(const std::string& text);   // a report: to who collects them, else printed, and the end
 std::string At(const Where& w);          // file:line
 
 class Engine {

@@ -12,27 +12,9 @@
 
 #include "proto/base/check.h"
 #include "tests/support/simt/memory.h"
+#include "tests/support/simt/streams.h"
 
 namespace simt {
-
-using Work = std::function<void()>;
-
-struct Graph {
-  std::vector<Work> work;
-};
-
-struct Stream {
-  std::recursive_mutex drain;        // held while work runs
-  std::mutex mutex;
-  std::deque<Work> queue;
-  uint64_t put = 0, done = 0;
-  Graph* capture = nullptr;
-};
-
-struct Event {
-  Stream* stream = nullptr;
-  uint64_t at = 0;
-};
 
 namespace {
 
@@ -55,6 +37,16 @@ Streams& TheStreams() {
   static Streams* s = new Streams;
   return *s;
 }
+
+bool IsPinned(const void* p) {
+  Pinned& pinned = ThePinned();
+  std::lock_guard lock(pinned.mutex);
+  const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+  auto it = pinned.ranges.upper_bound(at);
+  return it != pinned.ranges.begin() && at < std::prev(it)->first + std::prev(it)->second;
+}
+
+}  // namespace
 
 Stream* Of(cudaStream_t s) { return s == nullptr ? &TheStreams().legacy : s; }
 
@@ -95,26 +87,23 @@ void DrainAll() {
   for (Stream* s : all) DrainTo(s, PutSoFar(s));
 }
 
-void Put(cudaStream_t stream, Work work) {
+cudaError_t Put(cudaStream_t stream, Work work) {
   Stream* s = Of(stream);
   std::lock_guard lock(s->mutex);
   if (s->capture != nullptr) {
-    s->capture->work.push_back(std::move(work));
-    return;
+    if (s->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    s->capture->graph->work.push_back(std::move(work));
+    return cudaSuccess;
   }
   s->queue.push_back(std::move(work));
   ++s->put;
+  return cudaSuccess;
 }
 
-bool IsPinned(const void* p) {
-  Pinned& pinned = ThePinned();
-  std::lock_guard lock(pinned.mutex);
-  const uintptr_t at = reinterpret_cast<uintptr_t>(p);
-  auto it = pinned.ranges.upper_bound(at);
-  return it != pinned.ranges.begin() && at < std::prev(it)->first + std::prev(it)->second;
+Counts& TheCounts() {
+  static Counts counts;
+  return counts;
 }
-
-}  // namespace
 
 FakeDevice& TheFakeDevice() {
   static FakeDevice device;
@@ -131,6 +120,8 @@ const char* cudaGetErrorName(cudaError_t e) {
     case cudaErrorNoKernelImageForDevice: return "cudaErrorNoKernelImageForDevice";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
     default: return "cudaError";
   }
 }
@@ -185,6 +176,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t e = UnsafeWhileCapturing(); e != cudaSuccess) return Answer(e);
   DrainAll();
   CheckMemory("at cudaDeviceSynchronize");
   return Answer(cudaSuccess);
@@ -197,17 +189,21 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaMalloc(void** p, size_t bytes) {
   *p = nullptr;
+  if (const cudaError_t e = UnsafeWhileCapturing(); e != cudaSuccess) return Answer(e);
   if (Faulted()) return Answer(cudaErrorLaunchFailure);
   *p = DeviceAllocate(bytes);
   return Answer(*p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 cudaError_t cudaFree(void* p) {
   if (p == nullptr) return Answer(TheFakeDevice().use_error);
+  if (const cudaError_t e = UnsafeWhileCapturing(); e != cudaSuccess) return Answer(e);
   DrainAll();
   CheckMemory("at cudaFree");
   return Answer(DeviceFree(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaMallocHost(void** p, size_t bytes) {
+  *p = nullptr;
+  if (const cudaError_t e = UnsafeWhileCapturing(); e != cudaSuccess) return Answer(e);
   *p = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (*p == nullptr) return Answer(cudaErrorMemoryAllocation);
   std::memset(*p, 0xff, bytes);
@@ -217,6 +213,7 @@ cudaError_t cudaMallocHost(void** p, size_t bytes) {
 }
 cudaError_t cudaFreeHost(void* p) {
   if (p == nullptr) return Answer(cudaSuccess);
+  if (const cudaError_t e = UnsafeWhileCapturing(); e != cudaSuccess) return Answer(e);
   DrainAll();
   {
     std::lock_guard lock(ThePinned().mutex);
@@ -232,17 +229,20 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpy
                                         : (to_device ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost);
   if (kind != cudaMemcpyDefault && kind != is) return Answer(cudaErrorInvalidValue);
   const bool pageable = (!from_device && !IsPinned(src)) || (!to_device && !IsPinned(dst));
-  if (pageable && Of(stream)->capture != nullptr) return Answer(cudaErrorStreamCaptureUnsupported);
+  if (pageable) {
+    if (const cudaError_t e = NotWhileCapturing(Of(stream)); e != cudaSuccess) return Answer(e);
+  }
+  ++TheCounts().copies;
   if (is == cudaMemcpyHostToDevice && pageable) {
     auto bytes_now = std::make_shared<std::vector<std::byte>>(static_cast<const std::byte*>(src), static_cast<const std::byte*>(src) + bytes);
-    Put(stream, [dst, bytes_now] { GuardedCopy(dst, bytes_now->data(), bytes_now->size()); });
-    return Answer(cudaSuccess);
+    return Answer(Put(stream, [dst, bytes_now] { GuardedCopy(dst, bytes_now->data(), bytes_now->size()); }));
   }
-  Put(stream, [dst, src, bytes] { GuardedCopy(dst, src, bytes); });
+  const cudaError_t put = Put(stream, [dst, src, bytes] { GuardedCopy(dst, src, bytes); });
   if (pageable) DrainTo(Of(stream), PutSoFar(Of(stream)));
-  return Answer(cudaSuccess);
+  return Answer(put);
 }
 cudaError_t cudaMemcpy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind) {
+  if (const cudaError_t e = UnsafeWhileCapturing(); e != cudaSuccess) return Answer(e);
   const cudaError_t e = cudaMemcpyAsync(dst, src, bytes, kind, nullptr);
   if (e != cudaSuccess) return e;
   return cudaStreamSynchronize(nullptr);
@@ -250,11 +250,10 @@ cudaError_t cudaMemcpy(void* dst, const void* src, size_t bytes, cudaMemcpyKind 
 cudaError_t cudaMemsetAsync(void* dst, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return Answer(cudaSuccess);
   if (!IsDevice(dst)) return Answer(cudaErrorInvalidValue);
-  Put(stream, [=] {
+  return Answer(Put(stream, [=] {
     const std::vector<std::byte> fill(bytes, static_cast<std::byte>(value));
     GuardedCopy(dst, fill.data(), bytes);
-  });
-  return Answer(cudaSuccess);
+  }));
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -272,7 +271,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Stream* s = Of(stream);
-  if (s->capture != nullptr) return Answer(cudaErrorStreamCaptureUnsupported);
+  if (const cudaError_t e = NotWhileCapturing(s); e != cudaSuccess) return Answer(e);
+  ++TheCounts().waits;
   DrainTo(s, PutSoFar(s));
   CheckMemory("at cudaStreamSynchronize");
   if (TheFakeDevice().next_sync_error != cudaSuccess) return Answer(std::exchange(TheFakeDevice().next_sync_error, cudaSuccess));
@@ -280,17 +280,25 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Stream* s = Of(stream);
+  if (const cudaError_t e = NotWhileCapturing(s); e != cudaSuccess) return Answer(e);
   DrainTo(s, PutSoFar(s));
   return Answer(cudaSuccess);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (event->stream == nullptr) return Answer(cudaSuccess);
-  Put(stream, [other = event->stream, at = event->at] { DrainTo(other, at); });
-  return Answer(cudaSuccess);
+  if (event->captured) {
+    if (event->stream == Of(stream)) return Answer(cudaSuccess);
+    Publish("a stream waits for an event of a capture: this machine captures one stream alone");
+    return Answer(cudaErrorNotSupported);
+  }
+  if (Of(stream)->capture != nullptr) {   // on work that the graph will not have
+    NotWhileCapturing(Of(stream));
+    return Answer(cudaErrorStreamCaptureIsolation);
+  }
+  return Answer(Put(stream, [other = event->stream, at = event->at] { DrainTo(other, at); }));
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*f)(void*), void* data) {
-  Put(stream, [f, data] { f(data); });
-  return Answer(cudaSuccess);
+  return Answer(Put(stream, [f, data] { f(data); }));
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new Event;
@@ -301,98 +309,29 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return Answer(cudaSuccess);
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (Of(stream)->capture != nullptr) return Answer(cudaErrorStreamCaptureUnsupported);
   event->stream = Of(stream);
+  event->captured = event->stream->capture != nullptr;
   event->at = PutSoFar(event->stream);
   return Answer(cudaSuccess);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->captured) {
+    NotWhileCapturing(event->stream);
+    return Answer(cudaErrorCapturedEvent);
+  }
+  if (const cudaError_t e = UnsafeWhileCapturing(); e != cudaSuccess) return Answer(e);
+  ++TheCounts().waits;
   if (event->stream != nullptr) DrainTo(event->stream, event->at);
   return Answer(cudaSuccess);
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
 cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return Answer(cudaErrorNotSupported); }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  if (stream == nullptr || stream->capture != nullptr) return Answer(cudaErrorStreamCaptureUnsupported);
-  stream->capture = new Graph;
-  return Answer(cudaSuccess);
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = std::exchange(stream->capture, nullptr);
-  return Answer(*graph == nullptr ? cudaErrorInvalidValue : cudaSuccess);
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new Graph(*graph);
-  return Answer(cudaSuccess);
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  for (const Work& w : exec->work) Put(stream, w);
-  return Answer(cudaSuccess);
-}
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete graph;
-  return Answer(cudaSuccess);
-}
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-  delete exec;
-  return Answer(cudaSuccess);
-}
-
 cudaError_t EnqueueLaunch(LaunchSpec spec, cudaStream_t stream) {
   if (Faulted()) return Answer(cudaErrorLaunchFailure);
   if (TheFakeDevice().launch_error != cudaSuccess) return Answer(TheFakeDevice().launch_error);
-  Put(stream, [spec = std::move(spec)] { RunLaunch(spec); });
-  return Answer(cudaSuccess);
-}
-
-// ---- virtual memory ----------------------------------------------------------------------------------------------------------------------
-
-CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
-  *bytes = kVirtualPage;
-  return CUDA_SUCCESS;
-}
-CUresult cuMemAddressReserve(CUdeviceptr* p, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
-  if (bytes == 0 || bytes % kVirtualPage != 0) return CUDA_ERROR_INVALID_VALUE;
-  *p = reinterpret_cast<CUdeviceptr>(VirtualReserve(bytes));
-  return CUDA_SUCCESS;
-}
-CUresult cuMemAddressFree(CUdeviceptr p, size_t bytes) {
-  return VirtualRelease(reinterpret_cast<void*>(p), bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-// A handle is the size: memory is taken when it is mapped. What cannot be mapped then could not have been created.
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp*, unsigned long long) {
-  if (bytes == 0 || bytes % kVirtualPage != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (DeviceBytesUsed() + bytes > DeviceBytes()) return CUDA_ERROR_OUT_OF_MEMORY;
-  *handle = bytes;
-  return CUDA_SUCCESS;
-}
-CUresult cuMemRelease(CUmemGenericAllocationHandle) { return CUDA_SUCCESS; }
-CUresult cuMemMap(CUdeviceptr p, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long) {
-  if (offset != 0 || handle != bytes) return CUDA_ERROR_INVALID_VALUE;
-  return VirtualMap(reinterpret_cast<void*>(p), bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-CUresult cuMemUnmap(CUdeviceptr p, size_t bytes) {
-  DrainAll();
-  return VirtualUnmap(reinterpret_cast<void*>(p), bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; }
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long, cudaDriverEntryPointQueryResult* result) {
-  static const std::map<std::string, void*> all = {
-      {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(&cuMemGetAllocationGranularity)},
-      {"cuMemAddressReserve", reinterpret_cast<void*>(&cuMemAddressReserve)},
-      {"cuMemAddressFree", reinterpret_cast<void*>(&cuMemAddressFree)},
-      {"cuMemCreate", reinterpret_cast<void*>(&cuMemCreate)},
-      {"cuMemRelease", reinterpret_cast<void*>(&cuMemRelease)},
-      {"cuMemMap", reinterpret_cast<void*>(&cuMemMap)},
-      {"cuMemUnmap", reinterpret_cast<void*>(&cuMemUnmap)},
-      {"cuMemSetAccess", reinterpret_cast<void*>(&cuMemSetAccess)},
-  };
-  const auto it = all.find(symbol);
-  *function = it == all.end() ? nullptr : it->second;
-  if (result != nullptr) *result = it == all.end() ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
-  return Answer(it == all.end() ? cudaErrorSymbolNotFound : cudaSuccess);
+  ++TheCounts().launches;
+  return Answer(Put(stream, [spec = std::move(spec)] { RunLaunch(spec); }));
 }
 
 }  // namespace simt

@@ -238,7 +238,12 @@ enum cudaError_t {
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchFailure = 719,
   cudaErrorNotSupported = 801,
+  cudaErrorIllegalState = 401,
   cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorCapturedEvent = 907,
+  cudaErrorStreamCaptureWrongThread = 908,
   cudaErrorUnknown = 999,
 };
 const char* cudaGetErrorString(cudaError_t e);
@@ -322,8 +327,15 @@ struct FakeDevice {
   cudaError_t use_error = cudaSuccess;      // of the first use of the device: "busy", "no kernel image"
   cudaError_t launch_error = cudaSuccess;   // of every launch: "no code for this device"
   cudaError_t next_sync_error = cudaSuccess;
+  cudaError_t instantiate_error = cudaSuccess;   // of every cudaGraphInstantiate: "no memory for it"
 };
 FakeDevice& TheFakeDevice();
+
+// What the program asked of the runtime so far. Work inside a graph counts when it is captured, not when it is launched.
+struct Counts {
+  uint64_t launches = 0, copies = 0, graph_launches = 0, waits = 0;   // waits: of the host, for a stream or an event
+};
+Counts& TheCounts();
 
 }  // namespace simt
 
