@@ -8,6 +8,7 @@
 //  - One caller thread. Calls are ordered; a backend may run them asynchronously on one stream, results are complete after Sync().
 //  - Shapes are checked with HF_CHECK: model code validated the file before it came here, so a wrong shape is our bug.
 //  - Sizes are int64_t down to the kernel.
+#include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
@@ -118,6 +119,14 @@ class Ops {
   // ---- a step ------------------------------------------------------------------------------------------------------
   virtual void BeginStep(const Batch& batch) = 0;      // the batch of the calls below
 
+  // How many rows a step of `rows` sequences with one row each is best run with: the executor adds rows that belong to no sequence (view.h).
+  // A backend with no use for padding says `rows`.
+  virtual int64_t PaddedRows(int64_t rows) const { return rows; }
+  // Runs `work`: calls of this interface on the batch begun last, the same ones with the same arguments whenever `shape` is the same and the
+  // batch has as many rows. A backend may remember them from the last time and not run `work` at all: it changes nothing on the host, and has
+  // no copies from or to the host, no allocation and no wait. A step that is not of single rows is not remembered.
+  virtual void Repeatable([[maybe_unused]] uint64_t shape, absl::FunctionRef<void()> work) { work(); }
+
   // out[t] = scale * row tokens[t] of the table. ids out of range are our bug (HF_CHECK).
   virtual void Embed(const Weight& table, float scale, Mat out) = 0;
   // out = x / sqrt(mean(x^2) + eps) * weight (weight may be empty). Per head: pass a [T*H][hd] view. out may alias x.
@@ -168,6 +177,7 @@ std::unique_ptr<Ops> MakeCpuOps(const CpuOptions& options);
 struct CudaOptions {
   int device = 0;                  // as the driver counts (CUDA_VISIBLE_DEVICES)
   int devices = 1;                 // that must be there, so that all ranks of a group answer alike
+  bool graphs = true;              // steps that come again are launched as CUDA graphs
 };
 // kUnimplemented: built without CUDA. kNotFound: no driver, or no device. kOutOfRange: fewer devices than that. kUnavailable: the device is
 // busy (another process holds it, or its memory). kFailedPrecondition: the driver is too old, or this build has no code for the device.

@@ -72,7 +72,8 @@ struct BlockTables {
   int32_t window = 0;                      // 0 = full attention; else query i sees keys i-window+1..i
 };
 
-// What one step computes. Every array lives until the step is done.
+// What one step computes. Every array lives until the step is done. Rows behind those of the last sequence belong to none: padding, for backends
+// whose Ops::PaddedRows asks for it. No K and V of theirs is stored, attention gives them zeros, and nobody wants their results.
 struct Batch {
   std::span<const uint32_t> tokens;        // [T]
   std::span<const int32_t> positions;      // [T]

@@ -9,6 +9,7 @@ namespace {
 constexpr int kMostPerLane = kMostHeadDim / kWarp;
 
 struct CombineArgs {
+  const AttentionCounts* counts;
   const CombineItem* items;
   const SequenceSpan* sequences;
   int32_t kv_heads, group, dim;
@@ -21,7 +22,9 @@ struct CombineArgs {
 
 // A warp per row: its partitions' records in their order.
 __global__ void __launch_bounds__(kCombineRows * kWarp) CombineKernel(CombineArgs a) {
-  const CombineItem item = a.items[blockIdx.x / static_cast<unsigned>(a.kv_heads)];
+  const unsigned index = blockIdx.x / static_cast<unsigned>(a.kv_heads);
+  if (index >= static_cast<unsigned>(a.counts->combine)) return;
+  const CombineItem item = a.items[index];
   const int kv = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.kv_heads));
   const int lane = static_cast<int>(threadIdx.x) % kWarp, row = static_cast<int>(threadIdx.x) / kWarp;
   if (row >= item.rows) return;
@@ -80,9 +83,10 @@ void Attention(cudaStream_t stream, const KvLayer& layer, const KvPageLayout& pa
     const AttentionLaunch& launch = wide ? plan.wide : plan.narrow;
     if (launch.items.empty()) continue;
     args.items = wide ? work.wide : work.narrow;
+    args.item_count = wide ? &work.counts->wide : &work.counts->narrow;
     args.buffers = launch.buffers;
     args.at = SharedOf(plan.shape, launch.tile, launch.buffers);
-    const unsigned blocks = static_cast<unsigned>(launch.items.size()) * static_cast<unsigned>(layer.kv_heads);
+    const unsigned blocks = static_cast<unsigned>(launch.blocks);
     switch (layer.dtype) {
       case KvDType::kF16: AttendF16(stream, launch.tile, blocks, args); break;
       case KvDType::kBF16: AttendBf16(stream, launch.tile, blocks, args); break;
@@ -91,9 +95,9 @@ void Attention(cudaStream_t stream, const KvLayer& layer, const KvPageLayout& pa
     }
   }
   if (plan.combine.empty()) return;
-  const CombineArgs combine{work.combine, batch.sequences, layer.kv_heads, args.group, layer.head_dim_v, out.data, out.stride, args.sinks,
+  const CombineArgs combine{work.counts, work.combine, batch.sequences, layer.kv_heads, args.group, layer.head_dim_v, out.data, out.stride, args.sinks,
                             work.record_sums, work.record_values};
-  Launch(CombineKernel, static_cast<unsigned>(plan.combine.size()) * static_cast<unsigned>(layer.kv_heads), kCombineRows * kWarp, 0, stream, combine);
+  Launch(CombineKernel, static_cast<unsigned>(plan.combine_slots * layer.kv_heads), kCombineRows * kWarp, 0, stream, combine);
 }
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

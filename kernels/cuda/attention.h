@@ -18,6 +18,7 @@ namespace holdfast::kernels::HF_CUDA_NAMESPACE {
 // A plan with its lists on the device.
 struct AttentionWork {
   const AttentionPlan* plan = nullptr;
+  const AttentionCounts* counts = nullptr;
   const AttentionItem *narrow = nullptr, *wide = nullptr;
   const CombineItem* combine = nullptr;
   float2* record_sums = nullptr;     // [records * kv_heads]

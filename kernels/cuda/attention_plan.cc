@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_plan.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/kv_block.h"
 #include "proto/base/check.h"
@@ -44,7 +45,37 @@ int32_t BuffersFor(const AttentionShape& s, const AttentionTile& tile, int64_t s
   return BuffersWithin(s, tile, shared_bytes, kMostBuffers);
 }
 
+int32_t Together(const AttentionShape& s, const AttentionTile& tile, int32_t buffers, int64_t shared_bytes) {
+  const int64_t fit = (shared_bytes + 1024) / (SharedOf(s, tile, buffers).bytes + 1024);
+  return static_cast<int32_t>(std::clamp<int64_t>(fit, 1, tile.mt == 1 ? 3 : 2));
+}
+
+template <class T>
+int64_t BytesOf(int64_t count) { return count * static_cast<int64_t>(sizeof(T)); }
+
 }  // namespace
+
+AttentionLists ListsOf(const AttentionPlan& plan) {
+  AttentionLists at;
+  at.combine = sizeof(AttentionCounts);
+  at.narrow = at.combine + BytesOf<CombineItem>(plan.combine_slots);
+  at.wide = at.narrow + BytesOf<AttentionItem>(static_cast<int64_t>(plan.narrow.items.size()));
+  at.bytes = at.wide + BytesOf<AttentionItem>(static_cast<int64_t>(plan.wide.items.size()));
+  return at;
+}
+
+void WriteLists(const AttentionPlan& plan, std::byte* to) {
+  const AttentionLists at = ListsOf(plan);
+  const AttentionCounts counts{static_cast<int32_t>(plan.narrow.items.size()), static_cast<int32_t>(plan.wide.items.size()),
+                               static_cast<int32_t>(plan.combine.size()), 0};
+  std::memcpy(to, &counts, sizeof(counts));
+  const auto put = [&](int64_t begin, const auto& list) {
+    if (!list.empty()) std::memcpy(to + begin, list.data(), list.size() * sizeof(list[0]));
+  };
+  put(at.combine, plan.combine);
+  put(at.narrow, plan.narrow.items);
+  put(at.wide, plan.wide.items);
+}
 
 int32_t AttentionShape::tile_keys() const {
   const int32_t dim = Widest(*this);
@@ -76,8 +107,8 @@ AttentionShared SharedOf(const AttentionShape& s, const AttentionTile& tile, int
 
 bool AttentionFits(const AttentionShape& s, const AttentionDevice& device) { return BuffersWithin(s, NarrowTile(s), device.shared_bytes, 2) == 2; }
 
-AttentionPlan PlanAttention(const AttentionShape& s, std::span<const SequenceSpan> sequences, const AttentionDevice& device) {
-  HF_CHECK(s.kv_heads > 0 && s.heads % s.kv_heads == 0 && Widest(s) <= kMostHeadDim);
+AttentionPlan PlanAttention(const AttentionShape& s, std::span<const SequenceSpan> sequences, const AttentionDevice& device, size_t padding) {
+  HF_CHECK(s.kv_heads > 0 && s.heads % s.kv_heads == 0 && Widest(s) <= kMostHeadDim && padding <= sequences.size());
   AttentionPlan plan;
   plan.shape = s;
   plan.narrow.tile = NarrowTile(s);
@@ -90,16 +121,19 @@ AttentionPlan PlanAttention(const AttentionShape& s, std::span<const SequenceSpa
     plan.wide.tile = plan.narrow.tile;
     plan.wide.buffers = plan.narrow.buffers;
   }
+  plan.narrow.together = Together(s, plan.narrow.tile, plan.narrow.buffers, device.shared_bytes);
+  plan.wide.together = Together(s, plan.wide.tile, plan.wide.buffers, device.shared_bytes);
   const int64_t group = s.group(), keys = s.partition_keys();
   const auto packed = [&](const SequenceSpan& span) { return span.rows * group; };
+  const auto is_narrow = [&](const SequenceSpan& span) { return packed(span) <= kNarrowRows || span.rows == 1; };
   int64_t wide_blocks = 0;
   for (const SequenceSpan& span : sequences) {
-    if (packed(span) > kNarrowRows) wide_blocks += (packed(span) + plan.wide.tile.rows() - 1) / plan.wide.tile.rows() * s.kv_heads;
+    if (!is_narrow(span)) wide_blocks += (packed(span) + plan.wide.tile.rows() - 1) / plan.wide.tile.rows() * s.kv_heads;
   }
   const bool few = wide_blocks * 2 <= device.multiprocessors;   // prefill alone would leave most of the device idle
   for (size_t i = 0; i < sequences.size(); ++i) {
     const SequenceSpan& span = sequences[i];
-    const bool narrow = packed(span) <= kNarrowRows;
+    const bool narrow = is_narrow(span), pad = i + padding >= sequences.size();
     AttentionLaunch& launch = narrow ? plan.narrow : plan.wide;
     for (int64_t row = 0; row < packed(span); row += launch.tile.rows()) {
       AttentionItem item;
@@ -109,7 +143,7 @@ AttentionPlan PlanAttention(const AttentionShape& s, std::span<const SequenceSpa
       const int64_t first_token = span.start + row / group, last_token = span.start + (row + item.rows - 1) / group;
       const int64_t first_key = s.window > 0 ? std::max<int64_t>(0, first_token - s.window + 1) : 0;
       item.partition = static_cast<int32_t>(first_key / keys);
-      item.partitions = static_cast<int32_t>(last_token / keys - item.partition + 1);
+      item.partitions = pad ? 0 : static_cast<int32_t>(last_token / keys - item.partition + 1);
       const int64_t record_bytes = int64_t{item.rows} * item.partitions * s.kv_heads * s.dim_v * 4;
       const bool split = item.partitions > 1 && (narrow || (few && plan.records * s.kv_heads * s.dim_v * 4 + record_bytes <= kMostRecordBytes));
       if (!split) {
@@ -130,6 +164,14 @@ AttentionPlan PlanAttention(const AttentionShape& s, std::span<const SequenceSpa
       }
     }
   }
+  const bool single = std::all_of(sequences.begin(), sequences.end(), [](const SequenceSpan& span) { return span.rows == 1; });
+  const int64_t slots = static_cast<int64_t>(sequences.size()) * ((group + kCombineRows - 1) / kCombineRows);
+  plan.combine_slots = single ? slots : static_cast<int64_t>(plan.combine.size());
+  HF_CHECK(static_cast<int64_t>(plan.combine.size()) <= plan.combine_slots);
+  // Narrow blocks go from item to item, wide ones have one each (a narrow tile in a wide launch: also).
+  const int64_t room = int64_t{device.multiprocessors} * plan.narrow.together, narrow_work = static_cast<int64_t>(plan.narrow.items.size()) * s.kv_heads;
+  plan.narrow.blocks = single ? room : std::min(room, narrow_work);
+  plan.wide.blocks = static_cast<int64_t>(plan.wide.items.size()) * s.kv_heads;
   // The longest first: what begins last is short.
   for (AttentionLaunch* launch : {&plan.narrow, &plan.wide}) {
     std::stable_sort(launch->items.begin(), launch->items.end(), [](const AttentionItem& a, const AttentionItem& b) { return a.partitions > b.partitions; });

@@ -6,6 +6,10 @@
 // (partitions) and tile_keys (tiles). A row's result has one order whatever else shares the step: within a partition tile after tile, then
 // partition after partition. Who computes a partition does not matter: one block after the other (a direct item), or each by a block of its
 // own that leaves a record, with the combining kernel after them (split items). Both add in the same order, to the same bits.
+//
+// Steps that are repeated (Ops::Repeatable). Of a step of single rows, everything but the contents of the lists follows from the number of rows:
+// grids, and where the lists begin. How many items there are is read on the device.
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -47,7 +51,8 @@ struct AttentionShared {
 };
 AttentionShared SharedOf(const AttentionShape& shape, const AttentionTile& tile, int32_t buffers);
 
-// A block: packed rows [first_row, first_row + rows) of a sequence, partitions [partition, partition + partitions), every kv head (one block each).
+// Packed rows [first_row, first_row + rows) of a sequence, partitions [partition, partition + partitions), for every kv head: a block's work, with
+// its kv head, of a wide launch; a block of a narrow one does one after another. No partitions: the rows' results are zeros (padding).
 struct AttentionItem {
   int32_t sequence = 0, first_row = 0, rows = 0;
   int32_t partition = 0, partitions = 0;
@@ -61,6 +66,8 @@ struct CombineItem {
 struct AttentionLaunch {
   AttentionTile tile;
   int32_t buffers = 0;
+  int32_t together = 0;          // blocks that a multiprocessor has room for
+  int64_t blocks = 0;            // the grid
   std::vector<AttentionItem> items;
 };
 
@@ -68,8 +75,19 @@ struct AttentionPlan {
   AttentionShape shape;
   AttentionLaunch narrow, wide;  // few packed rows a block (decode), many (prefill); items may be empty
   std::vector<CombineItem> combine;
+  int64_t combine_slots = 0;     // room for items to combine: of single rows, the most there can be; the grid over kv_heads
   int64_t records = 0;           // times kv_heads
 };
+
+// A plan's lists in one piece of memory, as the device takes them.
+struct AttentionCounts {
+  int32_t narrow = 0, wide = 0, combine = 0, unused = 0;
+};
+struct AttentionLists {
+  int64_t combine = 0, narrow = 0, wide = 0, bytes = 0;   // where they begin, behind the counts
+};
+AttentionLists ListsOf(const AttentionPlan& plan);
+void WriteLists(const AttentionPlan& plan, std::byte* to);
 
 inline constexpr int kMostHeadDim = 512;
 inline constexpr int kAttentionTerms = 2;  // a query or a weight is the sum of so many 16-bit values: rounded, and what that lost
@@ -77,6 +95,7 @@ inline constexpr int kCombineRows = 4;     // rows of a CombineItem
 
 // False when no tile fits a block's shared memory on the device.
 bool AttentionFits(const AttentionShape& shape, const AttentionDevice& device);
-AttentionPlan PlanAttention(const AttentionShape& shape, std::span<const SequenceSpan> sequences, const AttentionDevice& device);
+// The last `padding` of the sequences stand for rows that no sequence has.
+AttentionPlan PlanAttention(const AttentionShape& shape, std::span<const SequenceSpan> sequences, const AttentionDevice& device, size_t padding = 0);
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

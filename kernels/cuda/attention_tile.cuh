@@ -1,5 +1,5 @@
 #pragma once
-// The kernel that attends: one block, one AttentionItem of one kv head.
+// The kernel that attends: an AttentionItem of one kv head after another in blocks of narrow tiles, one a block in wide ones.
 //
 // A tile of keys is scored (each warp some keys, or some rows and all keys), weighted, and its values added (each warp some dimensions). The
 // ring of tiles (keys, values, keys, values, ...) is filled by asynchronous copies, buffers - 1 ahead. What enters a row's sums, and in which
@@ -59,6 +59,7 @@ struct Attend {
   static constexpr bool kCoded = Traits::kCoded, kBf16 = Traits::kBf16;
   static constexpr int kTerms = Traits::kTerms, kThreads = kAttentionWarps * kWarp, kRows = 16 * kMT * kWarpsM;
   static_assert(kWarpsM * kWarpsN == kAttentionWarps);
+  static constexpr bool kNarrow = kMT == 1;            // its blocks go from item to item
   static constexpr int kPartitionKeys = kTileKeys == 64 ? 512 : 256;
   // Scoring: kTileKeys / 8 columns of 8 keys among the kWarpsN warps of the same rows; where these are fewer than warps, the rows, too.
   static constexpr int kColumns = kTileKeys / 8, kSharers = kColumns < kWarpsN ? kColumns : kWarpsN;
@@ -572,13 +573,19 @@ struct Attend {
   }
 };
 
-template <KvDType kType, int kTileKeys, int kWarpsM, int kWarpsN, int kMT, int kNV>
-__global__ void __launch_bounds__(kAttentionWarps* kWarp, kMT == 1 ? 3 : 2) AttendKernel(const __grid_constant__ AttentionArgs a) {
-  using Work = Attend<kType, kTileKeys, kWarpsM, kWarpsN, kMT, kNV>;
-  const int tid = static_cast<int>(threadIdx.x), lane = tid % kWarp, warp = tid / kWarp;
-  const AttentionItem item = a.items[blockIdx.x / static_cast<unsigned>(a.kv_heads)];
-  const int kv = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.kv_heads));
+// Work `index` of the launch: a kv head of an item.
+template <class Work>
+__device__ __forceinline__ void AttendTo(const AttentionArgs& a, unsigned index, const typename Work::Where& where) {
+  const AttentionItem item = a.items[index / static_cast<unsigned>(a.kv_heads)];
+  const int kv = static_cast<int>(index % static_cast<unsigned>(a.kv_heads));
   const SequenceSpan span = a.batch.sequences[item.sequence];
+  if (Work::kNarrow && item.partitions == 0) {
+    for (int i = where.tid; i < item.rows * a.v.dim; i += Work::kThreads) {
+      const int packed = item.first_row + i / a.v.dim, head = kv * a.group + packed % a.group;
+      a.out[(span.first_row + packed / a.group) * a.out_stride + int64_t{head} * a.v.dim + i % a.v.dim] = 0.f;
+    }
+    return;
+  }
   const int32_t first_token = item.first_row / a.group, last_token = (item.first_row + item.rows - 1) / a.group;
   typename Work::Range range;
   range.start = span.start;
@@ -588,7 +595,22 @@ __global__ void __launch_bounds__(kAttentionWarps* kWarp, kMT == 1 ? 3 : 2) Atte
   const int64_t from = int64_t{item.partition} * Work::kPartitionKeys, to = from + int64_t{item.partitions} * Work::kPartitionKeys;
   range.begin = first_key > from ? first_key : from;
   range.end = span.start + last_token + 1 < to ? span.start + last_token + 1 : to;
-  Work{a, {tid, lane, warp, warp / kWarpsN, warp % kWarpsN, lane / 4, lane % 4}, item, kv, span, range}.Run();
+  Work{a, where, item, kv, span, range}.Run();
+}
+
+template <KvDType kType, int kTileKeys, int kWarpsM, int kWarpsN, int kMT, int kNV>
+__global__ void __launch_bounds__(kAttentionWarps* kWarp, kMT == 1 ? 3 : 2) AttendKernel(const __grid_constant__ AttentionArgs a) {
+  using Work = Attend<kType, kTileKeys, kWarpsM, kWarpsN, kMT, kNV>;
+  const int tid = static_cast<int>(threadIdx.x), lane = tid % kWarp, warp = tid / kWarp;
+  const typename Work::Where where{tid, lane, warp, warp / kWarpsN, warp % kWarpsN, lane / 4, lane % 4};
+  if constexpr (Work::kNarrow) {
+    for (unsigned i = blockIdx.x; i < static_cast<unsigned>(*a.item_count) * static_cast<unsigned>(a.kv_heads); i += gridDim.x) {
+      AttendTo<Work>(a, i, where);
+      __syncthreads();   // the next item's pages and tiles lie where this one's do
+    }
+  } else {
+    AttendTo<Work>(a, blockIdx.x, where);
+  }
 }
 
 // Launches the kernel of the tile's shape.

@@ -25,6 +25,7 @@ struct AttentionArgs {
   const float* sinks;
   AttentionShared at;
   const AttentionItem* items;
+  const int32_t* item_count;    // on the device: the grid does not say
   float2* record_sums;
   float* record_values;
 };

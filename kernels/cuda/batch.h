@@ -10,7 +10,7 @@
 
 namespace holdfast::kernels::HF_CUDA_NAMESPACE {
 
-// The block tables of one group, sequence after sequence: block b of sequence s is pages[first[s] + b].
+// The block tables of one group: block b of sequence s is pages[first[s] + b].
 struct DeviceTables {
   const int32_t* pages = nullptr;
   const int32_t* first = nullptr;       // [S]
@@ -20,10 +20,10 @@ struct DeviceTables {
 struct DeviceBatch {
   const uint32_t* tokens = nullptr;     // [T]
   const int32_t* positions = nullptr;   // [T]
-  const int32_t* row_sequence = nullptr;  // [T] which sequence a row belongs to
-  const SequenceSpan* sequences = nullptr;  // [S]
+  const int32_t* row_sequence = nullptr;  // [T] which sequence a row belongs to; -1: none (padding)
+  const SequenceSpan* sequences = nullptr;  // [S], then one for each row that belongs to none
   int64_t rows = 0;
-  int32_t sequence_count = 0;
+  int32_t sequence_count = 0;           // S
 };
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

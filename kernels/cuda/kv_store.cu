@@ -10,7 +10,7 @@ constexpr int kWide = 8;     // values of a thread in the 16-bit types: 16 bytes
 constexpr int kNarrow = 4;   // in the 8-bit types, where 8 lanes share a block
 
 struct Place {
-  std::byte* page;
+  std::byte* page;     // null: the row belongs to no sequence
   const KvPlane* plane;
   int64_t slot;        // KvPlane::Slot
   int32_t at;          // first element in the head
@@ -27,9 +27,10 @@ __device__ __forceinline__ Place PlaceOf(int64_t i, int each, const KvLayer& lay
   if (is_v) piece -= of_k * layer.kv_heads;
   const int32_t of_head = is_v ? of_v : of_k, head = piece / of_head, at = piece % of_head * each;
   const int32_t s = batch.row_sequence[t];
+  Place p{};
+  if (s < 0) return p;
   const SequenceSpan span = batch.sequences[s];
   const int64_t position = span.start + (t - span.first_row);
-  Place p;
   p.plane = is_v ? &page.v : &page.k;
   p.page = layer.base + tables.pages[tables.first[s] + position / layer.page_size] * layer.page_stride;
   p.slot = p.plane->Slot(head, position % layer.page_size);
@@ -42,6 +43,7 @@ __global__ void __launch_bounds__(kThreads) StoreWide(KvLayer layer, KvPageLayou
   const int64_t pieces = k.rows * layer.kv_heads * ((page.k.pitch + page.v.pitch) / kWide);
   for (int64_t i = GridThread(); i < pieces; i += GridThreads()) {
     const Place p = PlaceOf(i, kWide, layer, page, batch, tables, k, v);
+    if (p.page == nullptr) continue;
     unsigned words[kWide / 2] = {};
     HF_UNROLL
     for (int e = 0; e < kWide; ++e) {
@@ -59,6 +61,7 @@ __global__ void __launch_bounds__(kThreads) StoreNarrow(KvLayer layer, KvPageLay
   const unsigned sharing = ((1u << kSharing) - 1) << (lane / kSharing * kSharing);   // pieces are whole blocks: these lanes come together
   for (int64_t i = GridThread(); i < pieces; i += GridThreads()) {
     const Place p = PlaceOf(i, kNarrow, layer, page, batch, tables, k, v);
+    if (p.page == nullptr) continue;   // lanes that share a block are of one row
     float x[kNarrow], amax = 0.f, poison = 0.f;
     HF_UNROLL
     for (int e = 0; e < kNarrow; ++e) {

@@ -68,17 +68,22 @@ absl::StatusOr<std::unique_ptr<Ops>> CudaOps::Make(const CudaOptions& options) {
                                           fmt::format("cuda {}: {}, compute capability {}.{}, {} multiprocessors, {:.1f} GiB", options.device,
                                                       properties.name, properties.major, properties.minor, properties.multiProcessorCount,
                                                       static_cast<double>(properties.totalGlobalMem) / (1u << 30)),
-                                          {properties.multiProcessorCount, static_cast<int64_t>(properties.sharedMemPerBlockOptin)}));
+                                          {properties.multiProcessorCount, static_cast<int64_t>(properties.sharedMemPerBlockOptin)}, options.graphs));
 }
 
-CudaOps::CudaOps(int device, cudaStream_t stream, std::string description, const AttentionDevice& attention_device)
-    : device_(device), stream_(stream), description_(std::move(description)), step_uploads_(&errors_, stream, 256 << 10),
-      uploads_(&errors_, stream, 64 << 10), downloads_(&errors_, stream), attention_device_(attention_device) {}
+CudaOps::CudaOps(int device, cudaStream_t stream, std::string description, const AttentionDevice& attention_device, bool graphs)
+    : device_(device), stream_(stream), description_(std::move(description)), step_(&errors_, stream), uploads_(&errors_, stream, 64 << 10),
+      downloads_(&errors_, stream), attention_device_(attention_device), graphs_on_(graphs) {}
 
-CudaOps::~CudaOps() { cudaStreamSynchronize(stream_); }
+CudaOps::~CudaOps() {
+  cudaStreamSynchronize(stream_);
+  DropGraphs();
+}
 
 Buffer CudaOps::Allocate(int64_t bytes) {
   void* p = nullptr;
+  if (errors_.RefusesInTrial("allocating memory")) return Buffer();
+  errors_.Moved();   // what it replaces may be what a graph uses
   errors_.Check(cudaSetDevice(device_), "choosing the device");
   if (!errors_.Check(cudaMalloc(&p, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "allocating memory", bytes)) return Buffer();
   return Buffer(static_cast<std::byte*>(p), bytes, [](std::byte* q, int64_t) { cudaFree(q); });
@@ -95,6 +100,7 @@ int64_t CudaOps::FreeMemory() const {
 }
 
 void CudaOps::Sync() {
+  if (errors_.RefusesInTrial("waiting for the device")) return;
   errors_.Check(cudaStreamSynchronize(stream_), "waiting for the device");
   errors_.Check(cudaGetLastError(), "launching a kernel");
   downloads_.Deliver();
@@ -114,74 +120,9 @@ absl::Status CudaOps::Health() const {
 void CudaOps::CopyToHost(std::byte* dst, const std::byte* src, int64_t bytes) { downloads_.Start(dst, src, bytes); }
 
 void CudaOps::CopyFromHost(std::byte* dst, const std::byte* src, int64_t bytes) {
-  if (bytes == 0) return;
+  if (bytes == 0 || errors_.RefusesInTrial("copying to the device")) return;
   // From pageable memory the runtime takes the bytes before it returns.
   errors_.Check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_), "copying to the device");
-}
-
-void CudaOps::BeginStep(const Batch& batch) {
-  errors_.Check(cudaSetDevice(device_), "choosing the device");
-  batch_ = batch;
-  for (auto& r : rope_) r->current = false;
-  for (auto& p : attention_plans_) p->current = false;
-  const int64_t rows = static_cast<int64_t>(std::max(batch.positions.size(), batch.tokens.size())), count = static_cast<int64_t>(batch.sequences.size());
-  // One piece: tokens, positions, the rows' sequences, spans, and of each group where its tables begin and the tables.
-  int64_t bytes = 0;
-  const auto place = [&](int64_t n) {
-    const int64_t at = bytes;
-    bytes += (n + 15) / 16 * 16;
-    return at;
-  };
-  const auto blocks_of = [&](const SequenceSpan& s) { return (int64_t{s.start} + s.rows + batch.page_size - 1) / batch.page_size; };
-  int64_t blocks = 0;
-  for (const SequenceSpan& s : batch.sequences) blocks += blocks_of(s);
-  const int64_t tokens = place(static_cast<int64_t>(batch.tokens.size_bytes())), positions = place(static_cast<int64_t>(batch.positions.size_bytes()));
-  const int64_t row_sequence = place(rows * 4), spans = place(static_cast<int64_t>(batch.sequences.size_bytes()));
-  const int64_t first = place(count * 4);
-  std::vector<int64_t> pages;
-  for (size_t g = 0; g < batch.groups.size(); ++g) pages.push_back(place(blocks * 4));
-  step_uploads_.NextHalf();
-  const Uploads::Piece piece = step_uploads_.Take(bytes);
-  on_device_ = DeviceBatch();
-  tables_.assign(batch.groups.size(), DeviceTables());
-  if (piece.host == nullptr) return;
-  const auto put = [&](int64_t at, const void* from, size_t n) {
-    if (n > 0) std::memcpy(piece.host + at, from, n);
-  };
-  put(tokens, batch.tokens.data(), batch.tokens.size_bytes());
-  put(positions, batch.positions.data(), batch.positions.size_bytes());
-  put(spans, batch.sequences.data(), batch.sequences.size_bytes());
-  int32_t* row_of = reinterpret_cast<int32_t*>(piece.host + row_sequence);
-  std::fill(row_of, row_of + rows, 0);
-  int32_t* first_of = reinterpret_cast<int32_t*>(piece.host + first);
-  int64_t at = 0;
-  for (int64_t s = 0; s < count; ++s) {
-    const SequenceSpan& span = batch.sequences[static_cast<size_t>(s)];
-    HF_CHECKF(span.first_row >= 0 && span.first_row + int64_t{span.rows} <= rows, "sequence {} has rows {} to {} of {}", s, span.first_row,
-              span.first_row + span.rows, rows);
-    std::fill(row_of + span.first_row, row_of + span.first_row + span.rows, static_cast<int32_t>(s));
-    first_of[s] = static_cast<int32_t>(at);
-    for (size_t g = 0; g < batch.groups.size(); ++g) {
-      const BlockTables& group = batch.groups[g];
-      const int32_t* table = group.tables[static_cast<size_t>(s)];
-      const int64_t seen = group.window > 0 ? std::max<int64_t>(0, int64_t{span.start} - group.window + 1) : 0;
-      for (int64_t b = seen / batch.page_size; b < blocks_of(span); ++b) {
-        HF_CHECKF(table[b] >= 0, "group {}, sequence {}: no page for position {}", g, s, b * batch.page_size);
-      }
-      put(pages[g] + at * 4, table, static_cast<size_t>(blocks_of(span)) * 4);
-    }
-    at += blocks_of(span);
-  }
-  step_uploads_.Send(piece);
-  on_device_.tokens = reinterpret_cast<const uint32_t*>(piece.device + tokens);
-  on_device_.positions = reinterpret_cast<const int32_t*>(piece.device + positions);
-  on_device_.row_sequence = reinterpret_cast<const int32_t*>(piece.device + row_sequence);
-  on_device_.sequences = reinterpret_cast<const SequenceSpan*>(piece.device + spans);
-  on_device_.rows = rows;
-  on_device_.sequence_count = static_cast<int32_t>(count);
-  for (size_t g = 0; g < batch.groups.size(); ++g) {
-    tables_[g] = {reinterpret_cast<const int32_t*>(piece.device + pages[g]), reinterpret_cast<const int32_t*>(piece.device + first), batch.groups[g].window};
-  }
 }
 
 void CudaOps::Embed(const Weight& table, float scale, Mat out) {
@@ -292,6 +233,7 @@ void CudaOps::Rope(Mat x, int32_t heads, const RopeParams& p) {
 }
 
 void CudaOps::CopyPage(std::byte* dst, const std::byte* src, int64_t bytes) {
+  if (errors_.RefusesInTrial("copying a page")) return;
   errors_.Check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream_), "copying a page");
 }
 

@@ -39,6 +39,8 @@ class CudaOps final : public Ops {
   WeightLayout LayoutOf(DType type, int64_t out, int64_t in, WeightUse use) const override;
   void Pack(DType type, int64_t out, int64_t in, const WeightLayout& layout, const std::byte* src, std::byte* dst) const override;
   void BeginStep(const Batch& batch) override;
+  int64_t PaddedRows(int64_t rows) const override;
+  void Repeatable(uint64_t shape, absl::FunctionRef<void()> work) override;
   void Embed(const Weight& table, float scale, Mat out) override;
   void RmsNorm(ConstMat x, Vec weight, float eps, Mat out) override;
   void AddRmsNorm(Mat x, ConstMat y, Vec weight, float eps) override;
@@ -71,21 +73,34 @@ class CudaOps final : public Ops {
 
   // How the step's attention is cut, made once per step and kind of layer.
   struct PlannedAttention {
-    explicit PlannedAttention(Errors* errors) : lists(errors) {}
+    PlannedAttention(Errors* errors, cudaStream_t stream) : lists(errors, stream) {}
     AttentionPlan plan;
     AttentionWork work;
-    DeviceScratch lists;
-    bool current = false;
+    StepBlock lists;
+    bool current = false;            // of this step
+    bool wanted = false;             // by a call of this step
   };
 
-  CudaOps(int device, cudaStream_t stream, std::string description, const AttentionDevice& attention_device);
+  // A step that came before. Two graphs of a shape differ in the attention's launches: whether anything is to be combined.
+  struct RepeatedStep {
+    uint64_t shape = 0, variant = 0, used = 0;
+    cudaGraphExec_t graph = nullptr;     // null: its calls were made once
+  };
+
+  CudaOps(int device, cudaStream_t stream, std::string description, const AttentionDevice& attention_device, bool graphs);
   bool ok() const { return errors_.ok(); }
   // Panics when a weight was not packed by this backend, or has another width than x.
   static void CheckWeight(const Weight& w, int64_t in);
   // x as weights of the type take it. Overwrites the last one of the kind. No pieces: no room.
   PanelView PanelFor(DType weights, ConstMat x);
   const float* RopeTableFor(const RopeParams& params);
-  AttentionWork AttentionWorkFor(const AttentionShape& shape);
+  // The step's plans of the kinds of layers that the last step had, so that a graph finds them; the others come with their first call.
+  void PrepareAttention();
+  void PlanStep(PlannedAttention* planned);
+  const AttentionWork* AttentionWorkFor(const AttentionShape& shape);   // null: no memory
+  uint64_t AttentionVariant() const;
+  cudaGraphExec_t Capture(absl::FunctionRef<void()> work);              // null: it cannot be one
+  void DropGraphs();
 
   struct StreamOwner {               // the last to go: what was used on it is freed before
     cudaStream_t stream;
@@ -97,19 +112,29 @@ class CudaOps final : public Ops {
   StreamOwner stream_owner_{stream_};
   std::string description_;
   Errors errors_;
-  Uploads step_uploads_, uploads_;     // of the step's batch; of what one kernel reads
+  StepBlock step_;                     // the step's batch
+  Uploads uploads_;                    // what one kernel reads
   Downloads downloads_;
   DeviceScratch panels_[2] = {DeviceScratch(&errors_), DeviceScratch(&errors_)};   // of a product's activations: int8, float (panel.h)
   DeviceScratch experts_{&errors_};    // rows sorted by expert
   DeviceScratch wide_{&errors_};       // intermediate rows of GatedMatMul and MoeFfn
-  DeviceScratch attention_{&errors_};  // records of split attention (attention_plan.h)
+  DeviceScratch record_sums_{&errors_}, record_values_{&errors_};   // of split attention (attention_plan.h)
   AttentionDevice attention_device_;
 
   Batch batch_;                        // as given: host memory
   DeviceBatch on_device_;
   std::vector<DeviceTables> tables_;   // [group]
   std::vector<std::unique_ptr<RopeCache>> rope_;
+  std::vector<SequenceSpan> spans_;    // the batch's, then one for each row of padding
+  size_t padding_ = 0;
+  bool single_rows_ = false;           // every span is one row
   std::vector<std::unique_ptr<PlannedAttention>> attention_plans_;
+  bool step_had_calls_ = false;        // of Attention, since BeginStep
+
+  bool graphs_on_;
+  int captures_failed_ = 0;
+  uint64_t graph_moves_ = 0, graph_uses_ = 0;   // Errors::moves() when the graphs were recorded; a clock
+  std::vector<RepeatedStep> repeated_;
 };
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

@@ -23,36 +23,53 @@ void CudaOps::StoreKv(const KvLayer& layer, ConstMat k, ConstMat v) {
   if (ok()) HF_CUDA_NAMESPACE::StoreKv(stream_, layer, PageOf(layer), on_device_, tables_[static_cast<size_t>(layer.group)], k, v);
 }
 
-AttentionWork CudaOps::AttentionWorkFor(const AttentionShape& shape) {
-  const auto it = std::find_if(attention_plans_.begin(), attention_plans_.end(), [&](const auto& p) { return p->plan.shape == shape; });
-  PlannedAttention& planned = it != attention_plans_.end() ? **it : *attention_plans_.emplace_back(std::make_unique<PlannedAttention>(&errors_));
-  AttentionWork& work = planned.work;
-  if (!planned.current) {
-    planned.plan = PlanAttention(shape, batch_.sequences, attention_device_);
-    planned.current = true;
-    work = AttentionWork{.plan = &planned.plan};
-    // One piece: the items of both launches and those to combine.
-    const AttentionPlan& plan = planned.plan;
-    const int64_t narrow = static_cast<int64_t>(plan.narrow.items.size() * sizeof(AttentionItem)), wide = static_cast<int64_t>(plan.wide.items.size() * sizeof(AttentionItem));
-    const int64_t combine = static_cast<int64_t>(plan.combine.size() * sizeof(CombineItem));
-    const Uploads::Piece piece = uploads_.Take(narrow + wide + combine);
-    std::byte* lists = planned.lists.Of<std::byte>(narrow + wide + combine);
-    if (piece.host == nullptr || lists == nullptr) return work;
-    std::copy_n(reinterpret_cast<const std::byte*>(plan.narrow.items.data()), narrow, piece.host);
-    std::copy_n(reinterpret_cast<const std::byte*>(plan.wide.items.data()), wide, piece.host + narrow);
-    std::copy_n(reinterpret_cast<const std::byte*>(plan.combine.data()), combine, piece.host + narrow + wide);
-    uploads_.Send(piece);
-    CopyPage(lists, piece.device, piece.bytes);   // pieces are for one kernel; the lists serve every layer of the step
-    work.narrow = reinterpret_cast<const AttentionItem*>(lists);
-    work.wide = reinterpret_cast<const AttentionItem*>(lists + narrow);
-    work.combine = reinterpret_cast<const CombineItem*>(lists + narrow + wide);
+void CudaOps::PrepareAttention() {
+  for (auto& p : attention_plans_) p->current = false;
+  // Kinds of layers that the last step's calls did not have are of another model; a graph that was launched instead of calls has those it had.
+  if (step_had_calls_) std::erase_if(attention_plans_, [](const auto& p) { return !p->wanted; });
+  step_had_calls_ = false;
+  for (auto& p : attention_plans_) {
+    PlanStep(p.get());
+    p->wanted = false;
   }
+}
+
+void CudaOps::PlanStep(PlannedAttention* planned) {
+  const AttentionShape shape = planned->plan.shape;
+  planned->plan = PlanAttention(shape, spans_, attention_device_, padding_);
+  const AttentionPlan& plan = planned->plan;
+  const AttentionLists at = ListsOf(plan);
+  AttentionWork& work = planned->work;
+  work = AttentionWork{.plan = &plan};
   // Layers take turns: the records of one are read before the next one's are written.
-  const int64_t records = planned.plan.records * shape.kv_heads;
-  std::byte* scratch = attention_.Of<std::byte>(records * (static_cast<int64_t>(sizeof(float2)) + int64_t{shape.dim_v} * 4));
-  work.record_sums = reinterpret_cast<float2*>(scratch);
-  work.record_values = reinterpret_cast<float*>(scratch + records * static_cast<int64_t>(sizeof(float2)));
-  return work;
+  const int64_t records = plan.records * shape.kv_heads;
+  if (records > 0 && (record_sums_.Of<float2>(records) == nullptr || record_values_.Of<float>(records * shape.dim_v) == nullptr)) return;
+  std::byte* host = planned->lists.Begin(at.bytes);
+  if (host == nullptr) return;
+  WriteLists(plan, host);
+  planned->lists.Send(at.bytes);
+  const std::byte* lists = planned->lists.device();
+  work.counts = reinterpret_cast<const AttentionCounts*>(lists);
+  work.combine = reinterpret_cast<const CombineItem*>(lists + at.combine);
+  work.narrow = reinterpret_cast<const AttentionItem*>(lists + at.narrow);
+  work.wide = reinterpret_cast<const AttentionItem*>(lists + at.wide);
+  planned->current = true;
+}
+
+const AttentionWork* CudaOps::AttentionWorkFor(const AttentionShape& shape) {
+  auto it = std::find_if(attention_plans_.begin(), attention_plans_.end(), [&](const auto& p) { return p->plan.shape == shape; });
+  if (it == attention_plans_.end()) {
+    it = attention_plans_.insert(it, std::make_unique<PlannedAttention>(&errors_, stream_));
+    (*it)->plan.shape = shape;
+  }
+  PlannedAttention& planned = **it;
+  planned.wanted = step_had_calls_ = true;
+  if (!planned.current) PlanStep(&planned);
+  if (!planned.current) return nullptr;
+  // Where they are now: a plan made since may have moved them.
+  planned.work.record_sums = record_sums_.Of<float2>(0);
+  planned.work.record_values = record_values_.Of<float>(0);
+  return &planned.work;
 }
 
 void CudaOps::Attention(const KvLayer& layer, ConstMat q, const AttentionParams& p, Mat out) {
@@ -62,8 +79,8 @@ void CudaOps::Attention(const KvLayer& layer, ConstMat q, const AttentionParams&
   HF_CHECK(q.rows == static_cast<int64_t>(batch_.positions.size()) && layer.group < static_cast<int32_t>(tables_.size()));
   if (!ok() || q.rows == 0) return;
   const DeviceTables& tables = tables_[static_cast<size_t>(layer.group)];
-  const AttentionWork work = AttentionWorkFor({layer.dtype, p.heads, layer.kv_heads, layer.head_dim_k, layer.head_dim_v, tables.window});
-  if (ok()) HF_CUDA_NAMESPACE::Attention(stream_, layer, PageOf(layer), on_device_, tables, work, q, p, out);
+  const AttentionWork* work = AttentionWorkFor({layer.dtype, p.heads, layer.kv_heads, layer.head_dim_k, layer.head_dim_v, tables.window});
+  if (work != nullptr && ok()) HF_CUDA_NAMESPACE::Attention(stream_, layer, PageOf(layer), on_device_, tables, *work, q, p, out);
 }
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

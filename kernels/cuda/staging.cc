@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace holdfast::kernels::HF_CUDA_NAMESPACE {
 namespace {
@@ -10,18 +11,29 @@ int64_t AlignUp(int64_t v, int64_t a) { return (v + a - 1) / a * a; }
 
 bool Errors::Check(cudaError_t e, const char* doing, int64_t bytes) {
   if (e == cudaSuccess) return true;
-  if (first_ == cudaSuccess) {
-    first_ = e;
-    doing_ = doing;
-    wanted_bytes_ = bytes;
-    if (size_t free = 0, total = 0; bytes > 0 && cudaMemGetInfo(&free, &total) == cudaSuccess) left_bytes_ = static_cast<int64_t>(free);
+  Failure& kept = trying_ ? trial_ : failure_;
+  if (kept.error == cudaSuccess) {
+    kept = {e, doing, bytes, 0};
+    if (size_t free = 0, total = 0; bytes > 0 && cudaMemGetInfo(&free, &total) == cudaSuccess) kept.left_bytes = static_cast<int64_t>(free);
   }
   cudaGetLastError();  // what is not sticky is told once
   return false;
 }
 
+Errors::Failure Errors::EndTrial() {
+  trying_ = false;
+  return std::exchange(trial_, {});
+}
+
+bool Errors::RefusesInTrial(const char* doing) {
+  if (trying_) Check(cudaErrorStreamCaptureUnsupported, doing);
+  return trying_;
+}
+
 void* DeviceScratch::Get(int64_t bytes) {
   if (bytes <= bytes_) return data_;
+  if (errors_->RefusesInTrial("growing scratch memory")) return data_;
+  errors_->Moved();
   cudaFree(data_);
   data_ = nullptr;
   bytes_ = 0;
@@ -29,6 +41,47 @@ void* DeviceScratch::Get(int64_t bytes) {
   if (!errors_->Check(cudaMalloc(&data_, static_cast<size_t>(size)), "allocating scratch memory", size)) return data_ = nullptr;
   bytes_ = size;
   return data_;
+}
+
+void StepBlock::Free() {
+  if (device_ != nullptr) errors_->Moved();
+  cudaFree(device_);
+  for (int i = 0; i < 2; ++i) {
+    cudaFreeHost(host_[i]);
+    if (copied_[i] != nullptr) cudaEventDestroy(copied_[i]);
+    host_[i] = nullptr;
+    copied_[i] = nullptr;
+    sent_[i] = false;
+  }
+  device_ = nullptr;
+  bytes_ = 0;
+}
+
+std::byte* StepBlock::Begin(int64_t bytes) {
+  if (errors_->RefusesInTrial("sending a step's lists")) return nullptr;
+  if (bytes > bytes_) {
+    Free();
+    const int64_t size = AlignUp(bytes * 2, 4096);
+    void* p = nullptr;
+    if (!errors_->Check(cudaMalloc(&p, static_cast<size_t>(size)), "allocating memory for a step's lists", size)) return nullptr;
+    device_ = static_cast<std::byte*>(p);
+    for (int i = 0; i < 2; ++i) {
+      if (!errors_->Check(cudaMallocHost(&p, static_cast<size_t>(size)), "allocating pinned memory")) return nullptr;
+      host_[i] = static_cast<std::byte*>(p);
+      if (!errors_->Check(cudaEventCreateWithFlags(&copied_[i], cudaEventDisableTiming), "making an event")) return nullptr;
+    }
+    bytes_ = size;
+  }
+  side_ = 1 - side_;
+  if (sent_[side_]) errors_->Check(cudaEventSynchronize(copied_[side_]), "waiting for an upload");
+  sent_[side_] = false;
+  return host_[side_];
+}
+
+void StepBlock::Send(int64_t bytes) {
+  if (bytes == 0) return;
+  if (!errors_->Check(cudaMemcpyAsync(device_, host_[side_], static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_), "uploading")) return;
+  sent_[side_] = errors_->Check(cudaEventRecord(copied_[side_], stream_), "marking an upload");
 }
 
 Uploads::~Uploads() {
@@ -53,6 +106,7 @@ void Uploads::NextHalf() {
 }
 
 Uploads::Piece Uploads::Take(int64_t bytes) {
+  if (errors_->RefusesInTrial("uploading")) return {};
   const int64_t size = AlignUp(std::max<int64_t>(bytes, 1), 256);
   if (halves_[active_].used + size > halves_[active_].bytes) {
     if (halves_[active_].used > 0) NextHalf();
@@ -85,7 +139,7 @@ void Uploads::Send(const Piece& piece) {
 }
 
 void Downloads::Start(std::byte* dst, const std::byte* src, int64_t bytes) {
-  if (bytes == 0) return;
+  if (bytes == 0 || errors_->RefusesInTrial("downloading")) return;
   if (pinned_ == nullptr) {
     void* p = nullptr;
     if (errors_->Check(cudaMallocHost(&p, kBytes), "allocating pinned memory")) pinned_ = static_cast<std::byte*>(p);

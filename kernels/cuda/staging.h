@@ -14,21 +14,35 @@
 
 namespace holdfast::kernels::HF_CUDA_NAMESPACE {
 
-// Remembers the first error of the runtime's calls, and what was being done.
+// What the backend's parts tell it: the first error of the runtime's calls and what was being done; and how often memory that kernels know by
+// address was replaced.
 class Errors {
  public:
   // True when e is success. bytes: that were asked for, of a call that takes memory.
   bool Check(cudaError_t e, const char* doing, int64_t bytes = 0);
-  bool ok() const { return first_ == cudaSuccess; }
-  cudaError_t first() const { return first_; }
-  const char* doing() const { return doing_; }
-  int64_t wanted_bytes() const { return wanted_bytes_; }   // by what failed first; what was left then
-  int64_t left_bytes() const { return left_bytes_; }
+  bool ok() const { return failure_.error == cudaSuccess && trial_.error == cudaSuccess; }
+  cudaError_t first() const { return failure_.error; }
+  const char* doing() const { return failure_.doing; }
+  int64_t wanted_bytes() const { return failure_.wanted_bytes; }   // by what failed first; what was left then
+  int64_t left_bytes() const { return failure_.left_bytes; }
+
+  // A trial (a capture): what goes wrong in it is its own, and forgotten afterwards. What may not be part of one refuses, and fails the trial.
+  struct Failure {
+    cudaError_t error = cudaSuccess;
+    const char* doing = "";
+    int64_t wanted_bytes = 0, left_bytes = 0;
+  };
+  void BeginTrial() { trying_ = true; }
+  Failure EndTrial();
+  bool RefusesInTrial(const char* doing);   // true in a trial, which has failed then
+
+  void Moved() { ++moves_; }
+  uint64_t moves() const { return moves_; }
 
  private:
-  cudaError_t first_ = cudaSuccess;
-  const char* doing_ = "";
-  int64_t wanted_bytes_ = 0, left_bytes_ = 0;
+  Failure failure_, trial_;
+  bool trying_ = false;
+  uint64_t moves_ = 0;
 };
 
 // Device memory of the backend's own; contents undefined after each Get. Growing waits for the device.
@@ -47,6 +61,30 @@ class DeviceScratch {
   Errors* errors_;
   void* data_ = nullptr;
   int64_t bytes_ = 0;
+};
+
+// What the kernels of a step read, at an address that stays from step to step: one copy a step, in stream order, out of pinned memory, of which
+// two sides take turns. Growing replaces it and waits for the device.
+class StepBlock {
+ public:
+  StepBlock(Errors* errors, cudaStream_t stream) : errors_(errors), stream_(stream) {}
+  ~StepBlock() { Free(); }
+  StepBlock(const StepBlock&) = delete;
+  StepBlock& operator=(const StepBlock&) = delete;
+  std::byte* Begin(int64_t bytes);   // pinned memory to write, before Send; null when there is none. Waits for the copy of two steps ago.
+  void Send(int64_t bytes);          // as many as were asked for, or less
+  std::byte* device() const { return device_; }   // 256-byte aligned
+
+ private:
+  void Free();
+
+  Errors* errors_;
+  cudaStream_t stream_;
+  std::byte *device_ = nullptr, *host_[2] = {nullptr, nullptr};
+  cudaEvent_t copied_[2] = {nullptr, nullptr};
+  bool sent_[2] = {false, false};
+  int64_t bytes_ = 0;
+  int side_ = 0;
 };
 
 // Small uploads: the caller writes into pinned memory and sends it to device memory of the same size. Two halves take turns; a half's
