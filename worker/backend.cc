@@ -24,6 +24,7 @@ ChosenBackend ChooseBackend(const WorkerConfig& config, int threads, const MakeC
   kernels::CudaOptions options;
   options.device = static_cast<int>(config.rank);
   options.devices = static_cast<int>(config.tp);
+  options.graphs = config.cuda_graphs;
   auto cuda = make_cuda(options);
   const bool asked = config.backend == "cuda";
   if (cuda.ok()) return {*std::move(cuda), asked ? "--backend cuda" : "a CUDA device is there", ExitCode::kOk};

@@ -22,7 +22,7 @@ void Optional(CLI::App& app, const std::string& name, std::optional<T>* to, cons
 
 absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv, std::string* help) {
   WorkerConfig c;
-  std::string log_level = "info", cache_type = "radix";
+  std::string log_level = "info", cache_type = "radix", cuda_graphs = "auto";
   CLI::App app{"holdfast-worker: one tensor-parallel rank. Started by holdfast-supervisor; `holdfast-worker bench` measures."};
   app.name("holdfast-worker");
   app.add_option("--supervisor", c.supervisor, "unix:PATH of the supervisor");
@@ -33,7 +33,7 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
   app.add_option("--group-fd", c.group_fd, "Inherited memory that the ranks of this generation share");
   app.add_option("--keep-fd", c.keep_fd, "Inherited socket over which the supervisor keeps weights and recording beyond this process");
   app.add_option("--flight-record", c.flight_record, "File for the last steps when something goes wrong");
-  app.add_flag("--safe", c.safe, "Safe profile: no prefix cache, an audit each step");
+  app.add_flag("--safe", c.safe, "Safe profile: no prefix cache, an audit each step, no CUDA graphs");
   app.add_option("--model", c.model, "GGUF file")->required();
   app.add_option("--max-running-requests", c.max_running, "Sequences computed at once")->capture_default_str()->check(CLI::Range(1u, 4096u));
   app.add_option("--max-prefill-length,--max-extend-length", c.prefill_chunk, "Prompt tokens computed in one step")
@@ -58,6 +58,9 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "cpu", "cuda", "reference"}));
   app.add_option("--cpu-isa", c.cpu_isa, "auto, scalar, avx2, avx512, ...")->capture_default_str();
+  app.add_option("--cuda-graphs", cuda_graphs, "auto: decode steps are launched as CUDA graphs; off: call by call")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "off"}));
   app.add_flag("--check-tensors", c.check_tensors, "Refuse files with non-finite weights (costs a pass over the data)");
   app.add_option("--audit-period", c.audit_period, "Steps between full audits of the ledger")->capture_default_str()->check(CLI::Range(1u, 1u << 20));
   app.add_option("--log-level", log_level, "debug, info, warn, error or off")->capture_default_str();
@@ -73,6 +76,7 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
     return absl::InvalidArgumentError(fmt::format("--log-level {}: one of debug, info, warn, error, off", log_level));
   }
   c.prefix_cache = cache_type == "radix";
+  c.cuda_graphs = cuda_graphs == "auto";
   if (c.rank >= c.tp) return absl::InvalidArgumentError(fmt::format("--rank {} of --tp {}: ranks count from 0 to {}", c.rank, c.tp, c.tp - 1));
   if (c.tp > 1 && c.group_fd < 0) {
     return absl::InvalidArgumentError(fmt::format("--tp {} without --group-fd: the supervisor gives the ranks of a group their shared memory", c.tp));
@@ -85,6 +89,7 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
   if (c.safe) {
     c.prefix_cache = false;
     c.audit_period = 1;
+    c.cuda_graphs = false;
   }
   return c;
 }

@@ -5,7 +5,7 @@
 namespace holdfast::exec {
 
 const kernels::Batch& BatchBuffers::Fill(const sched::StepPlan& plan, const model::KvPlan& kv, int64_t vocab,
-                                         std::span<const sched::SampledToken> drawn, bool on_host) {
+                                         std::span<const sched::SampledToken> drawn, bool on_host, size_t padding) {
   // Both are in the order in which requests run: the next one is nearly always the next one.
   size_t at = 0;
   const auto find = [&](RequestId request) {
@@ -46,6 +46,9 @@ const kernels::Batch& BatchBuffers::Fill(const sched::StepPlan& plan, const mode
     sequences_.push_back({first, static_cast<int32_t>(e.tokens.size()), static_cast<int32_t>(e.start)});
     for (size_t g = 0; g < tables_.size(); ++g) tables_[g].push_back(e.tables[g]);
   }
+  tokens_.resize(tokens_.size() + padding, 0);
+  positions_.resize(tokens_.size(), 0);
+  if (!on_host) awaited_.resize(tokens_.size(), -1);
   for (size_t g = 0; g < tables_.size(); ++g) groups_[g] = {tables_[g], static_cast<int32_t>(kv.groups[g].window)};
   batch_.tokens = tokens_;
   batch_.positions = positions_;

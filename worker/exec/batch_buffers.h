@@ -14,9 +14,10 @@ class BatchBuffers {
  public:
   // The batch is valid until the next call and as long as the plan's arrays. HF_CHECKs what the scheduler promises: entries are not
   // empty, tokens are below vocab, each entry has one table for each group, and what it awaits was drawn. `drawn`: what the step before draws,
-  // in its order; on_host: its tokens are known already, else the batch says which of them a row takes.
+  // in its order; on_host: its tokens are known already, else the batch says which of them a row takes. padding: so many rows behind the plan's
+  // that belong to no sequence.
   const kernels::Batch& Fill(const sched::StepPlan& plan, const model::KvPlan& kv, int64_t vocab, std::span<const sched::SampledToken> drawn,
-                             bool on_host);
+                             bool on_host, size_t padding = 0);
   // Row of entry i's first token.
   int32_t first_row(size_t i) const { return sequences_[i].first_row; }
 

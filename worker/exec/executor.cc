@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 
 #include "proto/base/check.h"
 #include "proto/base/fault.h"
@@ -29,6 +30,13 @@ void SamplingTable::Remove(RequestId request) { entries_.erase(request); }
 const SamplingTable::Entry* SamplingTable::Find(RequestId request) const {
   const auto it = entries_.find(request);
   return it == entries_.end() ? nullptr : &it->second;
+}
+
+// Each request decodes one token: a step like those before and after it.
+bool Executor::IsDecode(const sched::StepPlan& plan) {
+  return !plan.entries.empty() && std::all_of(plan.entries.begin(), plan.entries.end(), [](const sched::StepEntry& e) {
+    return e.sample && e.tokens.size() == 1 && !e.prompt_logprobs;
+  });
 }
 
 Executor::Executor(kernels::Ops* ops, std::unique_ptr<model::Model> model, const ExecutorOptions& options)
@@ -89,9 +97,21 @@ absl::Status Executor::Enqueue(const sched::StepPlan& plan, const SamplingTable&
     record.shares[i] = {e.request.v, e.start, static_cast<uint32_t>(e.tokens.size()), UINT32_MAX};
   }
   if (FaultPoint("exec.step")) return absl::InternalError("fault point exec.step");
-  const kernels::Batch& batch = flight.batch.Fill(plan, storage_->plan(), model_->hparams().vocab, drawn_before, true);
+  const size_t rows = plan.entries.size(), padded = IsDecode(plan) ? static_cast<size_t>(ops_->PaddedRows(static_cast<int64_t>(rows))) : 0;
+  const bool repeatable = padded > 0 && padded <= options_.max_step_tokens && (options_.ranks == nullptr || options_.ranks->size() == 1);
+  const kernels::Batch& batch =
+      flight.batch.Fill(plan, storage_->plan(), model_->hparams().vocab, drawn_before, true, repeatable ? padded - rows : 0);
   PrepareConstraints(plan, table);
-  model_->Forward(*ops_, batch, storage_->view());
+  model_->Begin(*ops_, batch);
+  flight.has_logits = repeatable && padded <= options_.max_logit_rows;
+  const auto compute = [&] {
+    model_->Compute(*ops_, batch, storage_->view());
+    if (!flight.has_logits) return;
+    rows_.resize(padded);
+    std::iota(rows_.begin(), rows_.end(), 0);
+    model_->Logits(*ops_, rows_, {logits_.as<float>(), static_cast<int64_t>(padded), model_->hparams().vocab});
+  };
+  repeatable ? ops_->Repeatable(shape_, compute) : compute();
   aside_.Wait();
   if (!model_->status().ok()) return model_->status();
   return Sampling(plan, table);
@@ -179,7 +199,7 @@ absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable
     rows_.clear();
     for (size_t i = 0; i < n; ++i) rows_.push_back(wanted[begin + i].row);
     const kernels::Mat tile(logits_.as<float>(), static_cast<int64_t>(n), vocab);
-    model_->Logits(*ops_, rows_, tile);
+    if (!Newest().has_logits) model_->Logits(*ops_, rows_, tile);   // else they are all there, a sequence a row
     ops_->Sync();
     HF_RETURN_IF_ERROR(ops_->Health());
     if (!model_->status().ok()) return model_->status();

@@ -8,6 +8,7 @@
 #include <absl/container/flat_hash_map.h>
 #include <absl/status/statusor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -128,9 +129,11 @@ class Executor {
     const sched::StepPlan* plan = nullptr;
     StepRecord* record = nullptr;
     uint64_t started_us = 0;
+    bool has_logits = false;          // of its rows 0, 1, ...: they came with the forward pass
   };
 
   Executor(kernels::Ops* ops, std::unique_ptr<model::Model> model, const ExecutorOptions& options);
+  static bool IsDecode(const sched::StepPlan& plan);
   absl::Status Enqueue(const sched::StepPlan& plan, const SamplingTable& table);
   Flight& Newest() { return flights_[newest_]; }
   // Has what constrained requests may generate worked out beside the forward pass.
@@ -152,6 +155,8 @@ class Executor {
   Flight flights_[kMostLaunched];
   uint32_t newest_ = 0;               // index of the step launched last
   uint32_t launched_ = 0;             // and not finished
+  static inline std::atomic<uint64_t> shapes_ = 0;
+  const uint64_t shape_ = ++shapes_;  // of decode steps, for Ops::Repeatable: no other executor's calls are the same
   Sampler sampler_;
   ConstraintSource* constraints_ = nullptr;
   std::vector<const sched::StepEntry*> constrained_;  // of the step that runs

@@ -25,7 +25,7 @@ class Gemma3Model final : public Model {
                          Matrix(i, "ffn_gate.weight"), Matrix(i, "ffn_up.weight"), Matrix(i, "ffn_down.weight")});
     }
   }
-  void Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) override;
+  void Compute(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) override;
 
  private:
   struct Layer {
@@ -55,12 +55,9 @@ void Gemma3Model::ReserveLayers(kernels::Ops& ops, int64_t max_tokens) {
   Grow(ops, &ff_, max_tokens, ff);
 }
 
-void Gemma3Model::Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) {
+void Gemma3Model::Compute(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) {
   const int64_t rows = static_cast<int64_t>(batch.tokens.size());
   HF_CHECK(kv.layers.size() == layers_.size());
-  Reserve(ops, rows);
-  rows_ = rows;
-  ops.BeginStep(batch);
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
   Embed(ops, batch, embedding_, hparams_.embedding_scale, x);
   for (size_t i = 0; i < layers_.size(); ++i) {

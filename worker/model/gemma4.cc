@@ -18,7 +18,7 @@ using kernels::Weight;
 class Gemma4Model final : public Model {
  public:
   Gemma4Model(const Hparams& h, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks);
-  void Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) override;
+  void Compute(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) override;
 
  private:
   struct Layer {
@@ -203,12 +203,9 @@ void Gemma4Model::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t row
   ops.AddRmsNorm(x, y, layer.post_ffw_norm, eps);
 }
 
-void Gemma4Model::Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) {
+void Gemma4Model::Compute(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) {
   const int64_t rows = static_cast<int64_t>(batch.tokens.size());
   HF_CHECK(kv.layers.size() == layers_.size());
-  Reserve(ops, rows);
-  rows_ = rows;
-  ops.BeginStep(batch);
   const Mat x = x_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
   Embed(ops, batch, embedding_, hparams_.embedding_scale, x);
   if (hparams_.per_layer_input > 0) PerLayerInputs(ops, batch);

@@ -33,7 +33,7 @@ class GptOssModel final : public Model {
       layers_.push_back(std::move(l));
     }
   }
-  void Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) override;
+  void Compute(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) override;
 
  private:
   struct Layer {
@@ -66,12 +66,9 @@ void GptOssModel::ReserveLayers(kernels::Ops& ops, int64_t max_tokens) {
   expert_weights_ = ops.Allocate(max_tokens * hparams_.experts_used * 4);
 }
 
-void GptOssModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) {
+void GptOssModel::Compute(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) {
   const int64_t rows = static_cast<int64_t>(batch.tokens.size());
   HF_CHECK(kv.layers.size() == layers_.size());
-  Reserve(ops, rows);
-  rows_ = rows;
-  ops.BeginStep(batch);
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
   Embed(ops, batch, embedding_, hparams_.embedding_scale, x);
   for (size_t i = 0; i < layers_.size(); ++i) {

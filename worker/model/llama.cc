@@ -19,7 +19,7 @@ bool HasQkNorm(const Hparams& h) { return h.family == Family::kQwen3 || h.family
 class LlamaModel final : public Model {
  public:
   LlamaModel(const Hparams& h, std::shared_ptr<const WeightStore> weights, tp::Collective* ranks);
-  void Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) override;
+  void Compute(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) override;
 
  private:
   struct Layer {
@@ -122,12 +122,9 @@ void LlamaModel::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t rows
   AddProduct(ops, layer.down, layer.down_bias, ff, x);
 }
 
-void LlamaModel::Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) {
+void LlamaModel::Compute(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) {
   const int64_t rows = static_cast<int64_t>(batch.tokens.size());
   HF_CHECK(kv.layers.size() == layers_.size());
-  Reserve(ops, rows);
-  rows_ = rows;
-  ops.BeginStep(batch);
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim);
   Embed(ops, batch, embedding_, hparams_.embedding_scale, x);
   for (size_t i = 0; i < layers_.size(); ++i) {

@@ -1,6 +1,7 @@
 #include "worker/model/model.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "proto/base/check.h"
 #include "worker/model/families.h"
@@ -94,6 +95,17 @@ void Model::Reserve(kernels::Ops& ops, int64_t max_tokens) {
   reserved_ = max_tokens;
 }
 
+void Model::Begin(kernels::Ops& ops, const kernels::Batch& batch) {
+  rows_ = static_cast<int64_t>(batch.tokens.size());
+  Reserve(ops, rows_);
+  ops.BeginStep(batch);
+}
+
+void Model::Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) {
+  Begin(ops, batch);
+  Compute(ops, batch, kv);
+}
+
 void Model::Logits(kernels::Ops& ops, std::span<const int32_t> rows, kernels::Mat out) {
   if (rows.empty()) return;
   const int64_t n = static_cast<int64_t>(rows.size());
@@ -101,8 +113,9 @@ void Model::Logits(kernels::Ops& ops, std::span<const int32_t> rows, kernels::Ma
   for (const int32_t row : rows) HF_CHECKF(row >= 0 && row < rows_, "row {} of {}", row, rows_);
   Grow(ops, &gathered_, n, hparams_.dim);
   const kernels::Mat hidden = gathered_.View(n, hparams_.dim);
-  ops.GatherRows(x_.View(rows_, hparams_.dim), rows, hidden);
-  ops.RmsNorm(hidden, output_norm_, hparams_.eps, hidden);
+  const bool every = n == rows_ && std::is_sorted(rows.begin(), rows.end(), std::less_equal<>());   // each once, in order
+  if (!every) ops.GatherRows(x_.View(rows_, hparams_.dim), rows, hidden);
+  ops.RmsNorm(every ? x_.View(rows_, hparams_.dim) : hidden, output_norm_, hparams_.eps, hidden);
   kernels::Mat part = out;
   if (divided()) {
     Grow(ops, &part_logits_, n, head_.out);

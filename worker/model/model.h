@@ -39,8 +39,12 @@ class Model {
   int64_t activation_bytes() const { return activation_bytes_; }
 
   // Computes the batch: stores its K and V in the pages of the block tables and keeps the last hidden state of every row until the
-  // next call. batch.groups are in the order of KvPlan::groups. Calls ops.BeginStep.
-  virtual void Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) = 0;
+  // next call. batch.groups are in the order of KvPlan::groups. Begin and Compute.
+  void Forward(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv);
+  // The two halves: what a step brings with it (ops.BeginStep), and the calls, which are the same for every batch of as many rows that all are
+  // their sequence's only one (Ops::Repeatable; with several ranks they are not).
+  void Begin(kernels::Ops& ops, const kernels::Batch& batch);
+  virtual void Compute(kernels::Ops& ops, const kernels::Batch& batch, const KvView& kv) = 0;
   // out[i] = logits (after softcap) of row rows[i] of the last Forward. out is [rows][vocab]; rows is host memory. With several ranks all
   // of them call it, and rank 0 alone receives them (the others may pass an out without data).
   void Logits(kernels::Ops& ops, std::span<const int32_t> rows, kernels::Mat out);

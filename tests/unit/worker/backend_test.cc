@@ -8,6 +8,7 @@ namespace {
 ChosenBackend Choose(const std::string& backend, absl::StatusOr<std::unique_ptr<kernels::Ops>> cuda, kernels::CudaOptions* asked = nullptr) {
   WorkerConfig config;
   config.backend = backend;
+  config.cuda_graphs = backend == "cuda";
   config.rank = 1;
   config.tp = 2;
   return ChooseBackend(config, 1, [&](const kernels::CudaOptions& options) {
@@ -27,6 +28,9 @@ TEST_CASE("auto takes CUDA where it can, the CPU where there is none, and waits 
   CHECK(Says(taken, "device is there"));
   CHECK(asked.device == 1);
   CHECK(asked.devices == 2);
+  CHECK_FALSE(asked.graphs);
+  Choose("cuda", kernels::MakeReferenceOps(), &asked);
+  CHECK(asked.graphs);
   for (const absl::Status& none : {absl::NotFoundError("no NVIDIA driver"), absl::UnimplementedError("no CUDA backend"), absl::OutOfRangeError("1 CUDA devices"),
                                    absl::FailedPreconditionError("no code for it")}) {
     const auto cpu = Choose("auto", none);

@@ -28,6 +28,13 @@ TEST_CASE("the safe profile switches the prefix cache off and audits each step",
   REQUIRE(c.ok());
   CHECK_FALSE(c->prefix_cache);
   CHECK(c->audit_period == 1);
+  CHECK_FALSE(c->cuda_graphs);
+}
+
+TEST_CASE("CUDA graphs are on unless the operator or the safe profile says otherwise", "[config]") {
+  CHECK(Parse({"--model", "m.gguf"})->cuda_graphs);
+  CHECK(Parse({"--model", "m.gguf", "--cuda-graphs", "auto"})->cuda_graphs);
+  CHECK_FALSE(Parse({"--model", "m.gguf", "--cuda-graphs", "off"})->cuda_graphs);
 }
 
 TEST_CASE("impossible flags are refused with words", "[config]") {
@@ -47,6 +54,7 @@ TEST_CASE("impossible flags are refused with words", "[config]") {
       {{"--model", "m", "--rank", "1"}, "ranks count from 0"},
       {{"--model", "m", "--log-level", "loud"}, "debug, info"},
       {{"--model", "m", "--cache-type", "tree"}, "cache-type"},
+      {{"--model", "m", "--cuda-graphs", "some"}, "cuda-graphs"},
       {{"--model", "m", "--no-such-flag"}, "no-such-flag"},
   };
   for (const Row& row : rows) {
