@@ -1,6 +1,8 @@
 #include "tests/support/model_harness.h"
 
 #include <algorithm>
+#include <atomic>
+#include <numeric>
 
 #include "proto/base/check.h"
 #include "proto/base/status_wire.h"
@@ -25,11 +27,14 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Open(const model::Gg
   HF_ASSIGN_OR_RETURN(const model::KvPlan plan, model::MakeKvPlan(hparams, *ops, options.dtype, options.page_size));
   std::unique_ptr<ModelHarness> h(new ModelHarness);
   h->ops_ = ops;
+  h->divided_ = options.ranks != nullptr && options.ranks->size() > 1;
   HF_ASSIGN_OR_RETURN(h->model_, model::Model::Create(hparams, std::move(weights), options.ranks));
   kv::CacheShape cache;
   cache.page_size = static_cast<uint32_t>(options.page_size);
   for (const model::KvGroup& g : plan.groups) cache.groups.push_back({g.window, options.pages, options.pages});
   HF_ASSIGN_OR_RETURN(h->storage_, exec::KvStorage::Create(*ops, plan, cache, {}));
+  static std::atomic<uint64_t> shapes = uint64_t{1} << 32;   // an executor's are others
+  h->shape_ = ++shapes;
   h->next_page_.assign(plan.groups.size(), 0);
   return h;
 }
@@ -78,17 +83,23 @@ std::vector<float> ModelHarness::Step(const std::vector<Feed>& feeds) {
     step.total_tokens += static_cast<uint32_t>(feed.tokens.size());
     s.length += static_cast<uint32_t>(feed.tokens.size());
   }
-  const kernels::Batch& batch = batch_.Fill(step, plan(), hparams().vocab, {}, true);
-  model_->Forward(*ops_, batch, storage_->view());
-  std::vector<int32_t> rows(step.total_tokens);
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);
-  const int64_t vocab = hparams().vocab;
-  kernels::Buffer buffer = ops_->Allocate(static_cast<int64_t>(rows.size()) * vocab * 4);
-  model_->Logits(*ops_, rows, kernels::Mat(buffer.as<float>(), static_cast<int64_t>(rows.size()), vocab));
+  const bool single = step.total_tokens == feeds.size() && !divided_;
+  const size_t padded = single ? static_cast<size_t>(ops_->PaddedRows(static_cast<int64_t>(feeds.size()))) : step.total_tokens;
+  const kernels::Batch& batch = batch_.Fill(step, plan(), hparams().vocab, {}, true, padded - step.total_tokens);
+  const int64_t vocab = hparams().vocab, bytes = static_cast<int64_t>(padded) * vocab * 4;
+  if (logits_.bytes() < bytes) logits_ = ops_->Allocate(bytes);
+  std::vector<int32_t> rows(padded);
+  std::iota(rows.begin(), rows.end(), 0);
+  model_->Begin(*ops_, batch);
+  const auto compute = [&] {
+    model_->Compute(*ops_, batch, storage_->view());
+    model_->Logits(*ops_, rows, kernels::Mat(logits_.as<float>(), static_cast<int64_t>(padded), vocab));
+  };
+  single ? ops_->Repeatable(shape_, compute) : compute();
   if (!model_->status().ok()) return {};
-  std::vector<float> out(rows.size() * vocab);
+  std::vector<float> out(step.total_tokens * static_cast<size_t>(vocab));
   ops_->Sync();
-  ops_->CopyToHost(reinterpret_cast<std::byte*>(out.data()), buffer.data(), static_cast<int64_t>(out.size()) * 4);
+  ops_->CopyToHost(reinterpret_cast<std::byte*>(out.data()), logits_.data(), static_cast<int64_t>(out.size()) * 4);
   ops_->Sync();
   return out;
 }

@@ -37,7 +37,8 @@ class ModelHarness {
     int sequence = 0;
     std::vector<uint32_t> tokens;
   };
-  // One step over all feeds; returns [total tokens][vocab] logits, feeds in order.
+  // One step over all feeds; returns [total tokens][vocab] logits, feeds in order. A step of one token each is padded and repeated as the executor
+  // does it.
   std::vector<float> Step(const std::vector<Feed>& feeds);
 
   uint32_t length(int sequence) const { return sequences_[sequence].length; }
@@ -59,6 +60,9 @@ class ModelHarness {
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<exec::KvStorage> storage_;
   exec::BatchBuffers batch_;
+  kernels::Buffer logits_;
+  bool divided_ = false;                        // among ranks
+  uint64_t shape_ = 0;                          // of steps of one token each
   std::vector<Sequence> sequences_;
   std::vector<uint32_t> next_page_;             // [group]
   uint64_t step_ = 0;

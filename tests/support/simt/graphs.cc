@@ -112,7 +112,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 // The work of one launch is that of the graph as it is now: destroying it afterwards takes nothing back, as on a device.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (!IsAlive(exec, "cudaGraphLaunch")) return Answer(cudaErrorInvalidValue);
-  ++TheCounts().graph_launches;
+  ++Counting().graph_launches;
   for (const Work& w : exec->work) {
     if (const cudaError_t e = Put(stream, w); e != cudaSuccess) return Answer(e);
   }

@@ -100,10 +100,11 @@ cudaError_t Put(cudaStream_t stream, Work work) {
   return cudaSuccess;
 }
 
-Counts& TheCounts() {
-  static Counts counts;
+AtomicCounts& Counting() {
+  static AtomicCounts counts;
   return counts;
 }
+Counts TheCounts() { return {Counting().launches, Counting().copies, Counting().graph_launches, Counting().waits}; }
 
 FakeDevice& TheFakeDevice() {
   static FakeDevice device;
@@ -232,7 +233,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpy
   if (pageable) {
     if (const cudaError_t e = NotWhileCapturing(Of(stream)); e != cudaSuccess) return Answer(e);
   }
-  ++TheCounts().copies;
+  ++Counting().copies;
   if (is == cudaMemcpyHostToDevice && pageable) {
     auto bytes_now = std::make_shared<std::vector<std::byte>>(static_cast<const std::byte*>(src), static_cast<const std::byte*>(src) + bytes);
     return Answer(Put(stream, [dst, bytes_now] { GuardedCopy(dst, bytes_now->data(), bytes_now->size()); }));
@@ -272,7 +273,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Stream* s = Of(stream);
   if (const cudaError_t e = NotWhileCapturing(s); e != cudaSuccess) return Answer(e);
-  ++TheCounts().waits;
+  ++Counting().waits;
   DrainTo(s, PutSoFar(s));
   CheckMemory("at cudaStreamSynchronize");
   if (TheFakeDevice().next_sync_error != cudaSuccess) return Answer(std::exchange(TheFakeDevice().next_sync_error, cudaSuccess));
@@ -320,7 +321,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return Answer(cudaErrorCapturedEvent);
   }
   if (const cudaError_t e = UnsafeWhileCapturing(); e != cudaSuccess) return Answer(e);
-  ++TheCounts().waits;
+  ++Counting().waits;
   if (event->stream != nullptr) DrainTo(event->stream, event->at);
   return Answer(cudaSuccess);
 }
@@ -330,7 +331,7 @@ cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return Answ
 cudaError_t EnqueueLaunch(LaunchSpec spec, cudaStream_t stream) {
   if (Faulted()) return Answer(cudaErrorLaunchFailure);
   if (TheFakeDevice().launch_error != cudaSuccess) return Answer(TheFakeDevice().launch_error);
-  ++TheCounts().launches;
+  ++Counting().launches;
   return Answer(Put(stream, [spec = std::move(spec)] { RunLaunch(spec); }));
 }
 

@@ -40,6 +40,11 @@ struct Event {
   bool captured = false;             // recorded into a graph: nobody can wait for it
 };
 
+struct AtomicCounts {
+  std::atomic<uint64_t> launches = 0, copies = 0, graph_launches = 0, waits = 0;
+};
+AtomicCounts& Counting();            // what TheCounts gives
+
 Stream* Of(cudaStream_t stream);     // null: the legacy one
 cudaError_t Answer(cudaError_t e);   // what a call returns: e, kept for cudaGetLastError, or the device's fault
 void DrainTo(Stream* s, uint64_t until);

@@ -335,7 +335,7 @@ FakeDevice& TheFakeDevice();
 struct Counts {
   uint64_t launches = 0, copies = 0, graph_launches = 0, waits = 0;   // waits: of the host, for a stream or an event
 };
-Counts& TheCounts();
+Counts TheCounts();
 
 }  // namespace simt
 
