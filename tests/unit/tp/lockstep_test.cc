@@ -54,7 +54,7 @@ std::vector<Command> RandomLog(uint64_t seed) {
       for (uint64_t n = below(20); n > 0; --n) c.submit.tokens.push_back(static_cast<TokenId>(below(50)));
       c.submit.prompt_tokens = static_cast<uint32_t>(c.submit.tokens.size());
       c.submit.max_tokens = static_cast<uint32_t>(1 + below(30));
-      c.submit.run_ahead = below(4) > 0;
+      c.submit.run_ahead = i % 4 > 0;
     } else if (what < 19) {
       c.kind = 1;
       c.request = RequestId(1 + below(id));
