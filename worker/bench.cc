@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <string>
 #include <thread>
 #include <vector>
@@ -91,23 +92,40 @@ Rates RunOnce(Runtime& runtime, uint32_t n, const BenchFlags& flags, uint64_t se
     command.prompt_tokens = flags.prompt;
     command.max_tokens = flags.generate;
     command.no_cache = true;
+    command.run_ahead = true;
     table.Add(command.request, exec::SamplingParams{});
     scheduler.Submit(std::move(command));
   }
   Rates rates;
   Duration prefill_time{}, decode_time{};
   uint64_t prefill_tokens = 0, decode_tokens = 0;
-  while (const sched::StepPlan* plan = scheduler.Plan()) {
-    const bool is_prefill = std::any_of(plan->entries.begin(), plan->entries.end(), [](const auto& e) { return e.tokens.size() > 1; });
-    const Instant begin = Clock::Real().Now();
-    const auto ran = runtime.executor().Run(*plan, table);
-    if (!ran.ok()) {
-      fmt::print(stderr, "holdfast bench: {}\n", std::string(ran.status().message()));
-      std::exit(static_cast<int>(ExitCode::kIntegrity));
+  const auto check = [](const absl::Status& status) {
+    if (status.ok()) return;
+    fmt::print(stderr, "holdfast bench: {}\n", std::string(status.message()));
+    std::exit(static_cast<int>(ExitCode::kIntegrity));
+  };
+  struct InFlight {
+    bool prefill;
+    uint32_t tokens;
+  };
+  std::deque<InFlight> launched;
+  // As the worker's loop does it. A step's time is what passes from one result to the next.
+  for (Instant last = Clock::Real().Now();;) {
+    const sched::StepPlan* plan = scheduler.Plan();
+    if (plan != nullptr) {
+      launched.push_back({std::any_of(plan->entries.begin(), plan->entries.end(), [](const auto& e) { return e.tokens.size() > 1; }), plan->total_tokens});
+      check(runtime.executor().Launch(*plan, table));
+      if (launched.size() <= runtime.overlap_depth()) continue;
     }
-    const uint32_t tokens = plan->total_tokens;
-    scheduler.Apply((*ran)->result);
-    const Duration took = Clock::Real().Now() - begin;
+    if (launched.empty()) break;
+    const auto finished = runtime.executor().Finish();
+    check(finished.status());
+    const auto [is_prefill, tokens] = launched.front();
+    launched.pop_front();
+    scheduler.Apply((*finished)->result);
+    const Instant now = Clock::Real().Now();
+    const Duration took = now - last;
+    last = now;
     scheduler.TakeEvents();
     if (is_prefill) {
       prefill_time += took;

@@ -22,7 +22,7 @@ void Optional(CLI::App& app, const std::string& name, std::optional<T>* to, cons
 
 absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv, std::string* help) {
   WorkerConfig c;
-  std::string log_level = "info", cache_type = "radix", cuda_graphs = "auto";
+  std::string log_level = "info", cache_type = "radix", cuda_graphs = "auto", overlap = "auto";
   CLI::App app{"holdfast-worker: one tensor-parallel rank. Started by holdfast-supervisor; `holdfast-worker bench` measures."};
   app.name("holdfast-worker");
   app.add_option("--supervisor", c.supervisor, "unix:PATH of the supervisor");
@@ -33,7 +33,7 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
   app.add_option("--group-fd", c.group_fd, "Inherited memory that the ranks of this generation share");
   app.add_option("--keep-fd", c.keep_fd, "Inherited socket over which the supervisor keeps weights and recording beyond this process");
   app.add_option("--flight-record", c.flight_record, "File for the last steps when something goes wrong");
-  app.add_flag("--safe", c.safe, "Safe profile: no prefix cache, an audit each step, no CUDA graphs");
+  app.add_flag("--safe", c.safe, "Safe profile: no prefix cache, an audit each step, no CUDA graphs, one step at a time");
   app.add_option("--model", c.model, "GGUF file")->required();
   app.add_option("--max-running-requests", c.max_running, "Sequences computed at once")->capture_default_str()->check(CLI::Range(1u, 4096u));
   app.add_option("--max-prefill-length,--max-extend-length", c.prefill_chunk, "Prompt tokens computed in one step")
@@ -63,6 +63,9 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
       ->check(CLI::IsMember({"auto", "off"}));
   app.add_flag("--check-tensors", c.check_tensors, "Refuse files with non-finite weights (costs a pass over the data)");
   app.add_option("--audit-period", c.audit_period, "Steps between full audits of the ledger")->capture_default_str()->check(CLI::Range(1u, 1u << 20));
+  app.add_option("--overlap", overlap, "Steps launched beyond the one that computes: 0, 1, or auto (1 where a device computes by itself and there is one rank)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "0", "1"}));
   app.add_option("--log-level", log_level, "debug, info, warn, error or off")->capture_default_str();
   try {
     app.parse(argc, const_cast<char**>(argv));
@@ -86,7 +89,9 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
                                                   c.page_size, (*c.num_tokens + c.page_size - 1) / c.page_size * c.page_size));
   }
   if (const char* token = std::getenv("HOLDFAST_WORKER_TOKEN")) c.token = token;
+  if (overlap != "auto") c.overlap = overlap == "1" ? 1 : 0;
   if (c.safe) {
+    c.overlap = 0;
     c.prefix_cache = false;
     c.audit_period = 1;
     c.cuda_graphs = false;

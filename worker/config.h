@@ -22,7 +22,7 @@ struct WorkerConfig {
   int group_fd = -1;                         // inherited memory that the ranks of this generation share (tp/group.h); needed when tp > 1
   int keep_fd = -1;                          // inherited socket to who keeps weights and recording beyond our life (link/keeper.h); -1 = nobody
   std::string flight_record;                 // file for the last steps, written when something goes wrong; empty = none
-  bool safe = false;                         // the safe profile: no prefix cache, an audit each step, no CUDA graphs
+  bool safe = false;                         // the safe profile: no prefix cache, an audit each step, no CUDA graphs, one step at a time
 
   // The operator's.
   std::string model;
@@ -44,6 +44,7 @@ struct WorkerConfig {
   bool cuda_graphs = true;                   // decode steps as CUDA graphs; not in the safe profile
   bool check_tensors = false;
   uint32_t audit_period = 256;
+  std::optional<uint32_t> overlap;           // steps launched beyond the one that computes, 0 or 1; unset = as the backend is (Runtime)
   LogLevel log_level = LogLevel::kInfo;
 };
 

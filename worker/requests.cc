@@ -29,6 +29,12 @@ exec::SamplingParams ParamsFromWire(const proto::SamplingParams& p) {
   return out;
 }
 
+// Its tokens can be drawn without the host: from the logits and the token's place alone.
+bool DrawnAlone(const exec::SamplingParams& p) {
+  const bool repeats = p.repetition_penalty > 0.f && p.repetition_penalty != 1.f;
+  return !p.constrained && !p.logprobs && !repeats && p.presence_penalty == 0.f && p.frequency_penalty == 0.f;
+}
+
 proto::Token TokenOnWire(const exec::StepLogprobs& lp, size_t i) {
   proto::Token token;
   token.set_id(lp.tokens[i].token);
@@ -119,12 +125,22 @@ void Requests::Submit(const proto::Submit& submit) {
   }
   exec::SamplingParams params = ParamsFromWire(sp);
   params.constrained = !r.constraint().program().empty();
+  command.run_ahead = DrawnAlone(params) && !r.prompt_logprobs();
   sampling_.Add(id, std::move(params), std::move(scored));
   scheduler_->Submit(std::move(command));
 }
 
+void Requests::Forget(RequestId id) {
+  sampling_.Remove(id);
+  constraints_->Remove(id);
+}
+
 void Requests::Collect(const exec::ExecResult& result) {
   step_tokens_.clear();
+  for (Ended& e : ended_) {
+    if (--e.steps == 0) Forget(e.request);
+  }
+  std::erase_if(ended_, [](const Ended& e) { return e.steps == 0; });
   for (const sched::SampledToken& sampled : result.result.sampled) {
     if (!sampled.refused) continue;
     if (auto it = live_.find(sampled.request); it != live_.end()) it->second.refused = true;
@@ -182,8 +198,11 @@ void Requests::FillEvents(proto::StepReport* report) {
         event->mutable_error()->set_limit(e.limit);
         break;
     }
-    sampling_.Remove(e.request);
-    constraints_->Remove(e.request);
+    if (const uint32_t steps = scheduler_->outstanding_steps(); steps > 0) {
+      ended_.push_back({e.request, steps});
+    } else {
+      Forget(e.request);
+    }
     live_.erase(it);
   }
 }

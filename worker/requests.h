@@ -27,7 +27,8 @@ class Requests final {
   void Submit(const proto::Submit& submit);
   // Takes the log-probabilities of a step, before the scheduler applies its result.
   void Collect(const exec::ExecResult& result);
-  // Turns refusals and the scheduler's events into events of a report; forgets requests that ended.
+  // Turns refusals and the scheduler's events into events of a report; forgets requests that ended. What the executor may still look up for
+  // steps in flight stays until they have been collected.
   void FillEvents(proto::StepReport* report);
 
   const exec::SamplingTable& sampling() const { return sampling_; }
@@ -48,6 +49,7 @@ class Requests final {
   // False: the request was refused.
   bool TakeConstraint(RequestId id, const proto::GenerateRequest& request, uint32_t prompt);
   void Refuse(uint64_t id, proto::EngineError::Kind kind, std::string message);
+  void Forget(RequestId id);
 
   sched::Scheduler* const scheduler_;
   Constraints* const constraints_;
@@ -58,6 +60,11 @@ class Requests final {
   absl::flat_hash_map<RequestId, Live> live_;
   absl::flat_hash_map<RequestId, proto::Token> step_tokens_;   // log-probabilities of this step's sampled tokens
   std::vector<proto::TokenEvent> refusals_;
+  struct Ended {
+    RequestId request;
+    uint32_t steps = 0;                    // in flight when it ended, and not collected yet
+  };
+  std::vector<Ended> ended_;
 };
 
 }  // namespace holdfast::worker

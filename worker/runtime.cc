@@ -114,6 +114,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   input.page_size = config.page_size;
   input.max_running = config.max_running;
   input.prefill_chunk = config.prefill_chunk;
+  r->overlap_depth_ = config.overlap.value_or(!r->ops_->HostMemory() && config.tp == 1 ? 1 : 0);
+  input.overlap_depth = r->overlap_depth_;
   input.context_length = r->hparams_.context_length;
   input.weight_bytes = cost.weight_bytes;
   // Mapped weights are in use by the weights themselves.
@@ -144,7 +146,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   sc.max_seq_len = r->cache_plan_.max_seq_len;
   // The supervisor's admission lets running + queue in, and all of them may arrive before the next plan moves one to running.
   sc.max_waiting = config.max_queue + config.max_running;
-  sc.overlap_depth = 0;
+  sc.overlap_depth = r->overlap_depth_;
   sc.prefix_cache = config.prefix_cache;
   sc.audit_period = config.audit_period;
   sc.reserve_tokens = config.reserve_output_tokens;

@@ -47,6 +47,9 @@ class Runtime {
   const model::KvPlan& kv_plan() const { return kv_plan_; }
   const CachePlan& cache_plan() const { return cache_plan_; }
   const model::Hparams& hparams() const { return hparams_; }
+  // Steps launched beyond the one that computes: what --overlap says; by itself 1 where a device computes while the host goes on and there is
+  // one rank, else 0.
+  uint32_t overlap_depth() const { return overlap_depth_; }
   uint64_t weight_bytes() const { return weights_->bytes(); }
   uint32_t load_ms() const { return load_ms_; }
   uint32_t weights_ms() const { return weights_ms_; }         // of load_ms
@@ -80,6 +83,7 @@ class Runtime {
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::unique_ptr<Constraints> constraints_;
   std::unique_ptr<exec::Executor> executor_;
+  uint32_t overlap_depth_ = 0;
   uint32_t load_ms_ = 0, weights_ms_ = 0;
   bool mapped_weights_ = false;
 };

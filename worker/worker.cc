@@ -108,8 +108,8 @@ int Worker::Load() {
   link_->Send(std::move(message));
   link_->StartHeartbeats();
   lifeline_->SetServing();
-  LogInfo("ready after {} ms: {} weights, chunk {}, {} sequences of up to {} tokens", runtime_->load_ms(), runtime_->weight_bytes(),
-          scheduler.effective_chunk(), config_.max_running, runtime_->cache_plan().max_seq_len);
+  LogInfo("ready after {} ms: {} weights, chunk {}, {} sequences of up to {} tokens, {} in flight", runtime_->load_ms(), runtime_->weight_bytes(),
+          scheduler.effective_chunk(), config_.max_running, runtime_->cache_plan().max_seq_len, runtime_->overlap_depth() == 0 ? "one step" : "two steps");
   return 0;
 }
 
@@ -136,10 +136,13 @@ int Worker::Serve() {
     ApplyPageMoves();
     const sched::StepPlan* plan = runtime_->scheduler().Plan();
     if (rounds_ && !Agree(plan, lead)) return exit_code_;
-    if (plan != nullptr && !structural_) {
-      Step(*plan);
+    if (plan != nullptr && !structural_) Launch(*plan);
+    if (leaving_ || exit_code_ != 0) return exit_code_;
+    const uint32_t in_flight = runtime_->scheduler().outstanding_steps();
+    if (!structural_ && (in_flight > runtime_->overlap_depth() || (plan == nullptr && in_flight > 0))) {
+      FinishOldest();
       if (leaving_ || exit_code_ != 0) return exit_code_;
-    } else {
+    } else if (plan == nullptr || structural_) {
       proto::StepReport report;
       requests_->FillEvents(&report);
       ReportResize();
@@ -326,22 +329,32 @@ absl::Status Worker::RoomFor(const sched::ResizeCommand& resize) const {
   return storage.RequireRoom(runtime_->ops().HostMemory() ? more * config_.tp : more, "growing the KV cache");
 }
 
-void Worker::Step(const sched::StepPlan& plan) {
-  pulse_->Begin(plan.step.v);
+void Worker::FailStep(const absl::Status& status) {
+  if (absl::IsCancelled(status) || tp::IsPeerFault(status)) return LosePeers(status);
+  // What the device left means nothing: the group starts again, and every stream resumes.
+  if (const absl::Status device = runtime_->ops().Health(); !device.ok()) return Leave(ExitCode::kDevice, device);
+  Report({Severity::kStructural, "executor", std::string(status.message())});
+}
+
+void Worker::Launch(const sched::StepPlan& plan) {
+  // The pulse is of the oldest step in flight: that one must get on.
+  if (runtime_->scheduler().outstanding_steps() == 1) {
+    pulse_->Begin(plan.step.v);
+  } else {
+    pulse_->Touch();
+  }
   if (FaultPoint("worker.step")) {
     exit_code_ = static_cast<int>(ExitCode::kDevice);
     return;
   }
-  const auto ran = runtime_->executor().Run(plan, requests_->sampling());
-  if (!ran.ok()) {
-    if (absl::IsCancelled(ran.status()) || tp::IsPeerFault(ran.status())) return LosePeers(ran.status());
-    // What the device left means nothing: the group starts again, and every stream resumes.
-    if (const absl::Status device = runtime_->ops().Health(); !device.ok()) return Leave(ExitCode::kDevice, device);
-    Report({Severity::kStructural, "executor", std::string(ran.status().message())});
-    return;
-  }
-  const exec::ExecResult& result = **ran;
-  step_ = plan.step.v;
+  if (const absl::Status launched = runtime_->executor().Launch(plan, requests_->sampling()); !launched.ok()) FailStep(launched);
+}
+
+void Worker::FinishOldest() {
+  const auto finished = runtime_->executor().Finish();
+  if (!finished.ok()) return FailStep(finished.status());
+  const exec::ExecResult& result = **finished;
+  step_ = result.result.step.v;
   last_step_us_ = result.step_us;
   last_prefill_ = result.prefill_tokens;
   last_decode_ = result.decode_tokens;
@@ -351,6 +364,7 @@ void Worker::Step(const sched::StepPlan& plan) {
   runtime_->scheduler().Apply(result.result);
   if (FaultPoint("worker.finding")) Report({Severity::kStructural, "fault_point", fmt::format("fault point worker.finding at step {}", step_)});
   pulse_->End(step_, static_cast<uint32_t>(mean_step_us_));
+  if (runtime_->scheduler().outstanding_steps() > 0) pulse_->Begin(step_ + 1);
   proto::StepReport report;
   requests_->FillEvents(&report);
   status_stale_ = true;
@@ -389,7 +403,10 @@ void Worker::SendReport(proto::StepReport report, bool force_status) {
 }
 
 void Worker::ApplyPageMoves() {
-  for (const sched::PageMove& move : runtime_->scheduler().TakePageMoves()) runtime_->executor().MovePage(move.group, move.from, move.to);
+  for (const sched::PageMove& move : runtime_->scheduler().TakePageMoves()) {
+    HF_CHECK(runtime_->scheduler().outstanding_steps() == 0);  // tables of a step in flight name the page that moves
+    runtime_->executor().MovePage(move.group, move.from, move.to);
+  }
   const sched::ResizeState resize = runtime_->scheduler().resize();
   const auto phase = resize.phase;
   // One operation may follow another that ended in the same phase with no step between them.

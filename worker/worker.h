@@ -1,6 +1,7 @@
 #pragma once
-// The worker's loop: commands in log order -> Plan -> Run -> Apply -> one StepReport. One thread owns scheduler, ledger and executor; the link
-// and the lifeline only post to its inbox.
+// The worker's loop. A round: commands in log order -> Plan -> Launch; and when more than overlap_depth steps are in flight, or nothing was planned while
+// one is: Finish the oldest -> Apply -> one StepReport. So what a round does follows from the log and the results alone, never from how far the
+// device is. One thread owns scheduler, ledger and executor; the link and the lifeline only post to its inbox.
 //
 // With several ranks, rank 0 leads: it alone decides when a round begins and how much of the log comes before it, draws the tokens and
 // reports. The others repeat its rounds and leave with a finding when their scheduler comes to something else (tp/step_channel.h).
@@ -47,7 +48,10 @@ class Worker final : public FindingSink {
   void TakeCommand(proto::Command command);
   // Tells the others of the round that begins, or compares it with rank 0's. False: leave.
   bool Agree(const sched::StepPlan* plan, const tp::Round& lead);
-  void Step(const sched::StepPlan& plan);
+  // Both leave (leaving_ or exit_code_ says so) or report a structural finding when the step cannot be computed.
+  void Launch(const sched::StepPlan& plan);
+  void FinishOldest();
+  void FailStep(const absl::Status& status);
   // A collective failed. Sets exit_code_, unless the reason is that we were told to go.
   void LosePeers(const absl::Status& status);
   // Says why and leaves with the code.

@@ -52,8 +52,8 @@ def leave(server, ids, r):
     connection.close()
 
 
-@pytest.mark.parametrize("page, kv", [(16, "f16"), (1, "f16"), (16, "q8_0"), (1, "q8_0")])
-def test_every_answer_at_the_floor_equals_a_cold_solo_run(page, kv):
+@pytest.mark.parametrize("page, kv, overlap", [(16, "f16", 0), (1, "f16", 0), (16, "q8_0", 0), (1, "q8_0", 0), (16, "f16", 1), (1, "f16", 1)])
+def test_every_answer_at_the_floor_equals_a_cold_solo_run(page, kv, overlap):
     model = model_file("random-gemma4")
     work = prompts(page)
     most = {name: 8 + 29 * (i % 3) for i, name in enumerate(work)}
@@ -63,7 +63,8 @@ def test_every_answer_at_the_floor_equals_a_cold_solo_run(page, kv):
     assert len(set(want.values())) > len(want) // 2  # the answers do depend on the prompt
 
     # 4 running answers do not fit into the full pool at their longest: with only one token reserved, the youngest gives way.
-    tight = [*common, "--max-running-requests", 4, "--max-prefill-length", 64, "--num-tokens", 528, "--reserve-output-tokens", 1]
+    tight = [*common, "--max-running-requests", 4, "--max-prefill-length", 64, "--num-tokens", 528, "--reserve-output-tokens", 1,
+             "--overlap", overlap]
     ratio = window_floor(model, *tight)
     with Server(model, *tight, "--swa-full-tokens-ratio", ratio) as s:
         pool = next(p for p in s.status()["pools"] if p["window"])

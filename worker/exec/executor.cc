@@ -122,7 +122,10 @@ absl::StatusOr<const ExecResult*> Executor::Finish() {
   Flight& flight = flights_[(newest_ + kMostLaunched - (launched_ - 1)) % kMostLaunched];
   --launched_;
   ExecResult& result = flight.result;
-  result.step_us = static_cast<uint32_t>(NowUs() - flight.started_us);
+  // A step behind another begins when that one ends.
+  const uint64_t now = NowUs();
+  result.step_us = static_cast<uint32_t>(now - std::max(flight.started_us, finished_us_));
+  finished_us_ = now;
   flight.record->step_us = std::max(1u, result.step_us);
   flight.record->failed = static_cast<uint32_t>(result.failures.size());
   size_t next = 0;

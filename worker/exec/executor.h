@@ -157,6 +157,7 @@ class Executor {
   uint32_t launched_ = 0;             // and not finished
   static inline std::atomic<uint64_t> shapes_ = 0;
   const uint64_t shape_ = ++shapes_;  // of decode steps, for Ops::Repeatable: no other executor's calls are the same
+  uint64_t finished_us_ = 0;          // when the last one was
   Sampler sampler_;
   ConstraintSource* constraints_ = nullptr;
   std::vector<const sched::StepEntry*> constrained_;  // of the step that runs

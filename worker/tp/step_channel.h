@@ -1,7 +1,8 @@
 #pragma once
 // How rank 0 leads: it publishes each round of its loop, and the other ranks repeat it.
 //
-// A round is: commands of the log up to consume_upto, page moves, one Plan(), and, when that gave a step, running and applying it. Rank 0
+// A round is: commands of the log up to consume_upto, page moves, one Plan(), and, when that gave a step, launching it; then, when more than
+// overlap_depth steps are in flight or nothing was planned while one is, finishing and applying the oldest. Rank 0
 // publishes it after Plan() and before it computes; a follower makes the same calls of its own scheduler and compares digests before it
 // computes. So ranks that do not agree part before the first collective of a step, not with a corrupt cache an hour later. The scheduler
 // knows no time, so a round carries none.

@@ -37,6 +37,14 @@ TEST_CASE("CUDA graphs are on unless the operator or the safe profile says other
   CHECK_FALSE(Parse({"--model", "m.gguf", "--cuda-graphs", "off"})->cuda_graphs);
 }
 
+TEST_CASE("steps overlap as the backend is, unless a flag says it; in the safe profile never", "[config]") {
+  CHECK_FALSE(Parse({"--model", "m.gguf"})->overlap.has_value());
+  CHECK_FALSE(Parse({"--model", "m.gguf", "--overlap", "auto"})->overlap.has_value());
+  CHECK(Parse({"--model", "m.gguf", "--overlap", "0"})->overlap == 0u);
+  CHECK(Parse({"--model", "m.gguf", "--overlap", "1"})->overlap == 1u);
+  CHECK(Parse({"--model", "m.gguf", "--overlap", "1", "--safe"})->overlap == 0u);
+}
+
 TEST_CASE("impossible flags are refused with words", "[config]") {
   struct Row {
     std::vector<const char*> flags;
@@ -55,6 +63,7 @@ TEST_CASE("impossible flags are refused with words", "[config]") {
       {{"--model", "m", "--log-level", "loud"}, "debug, info"},
       {{"--model", "m", "--cache-type", "tree"}, "cache-type"},
       {{"--model", "m", "--cuda-graphs", "some"}, "cuda-graphs"},
+      {{"--model", "m", "--overlap", "2"}, "overlap"},
       {{"--model", "m", "--no-such-flag"}, "no-such-flag"},
   };
   for (const Row& row : rows) {
