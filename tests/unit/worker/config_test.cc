@@ -37,7 +37,7 @@ TEST_CASE("CUDA graphs are on unless the operator or the safe profile says other
   CHECK_FALSE(Parse({"--model", "m.gguf", "--cuda-graphs", "off"})->cuda_graphs);
 }
 
-TEST_CASE("steps overlap as the backend is, unless a flag says it; in the safe profile never", "[config]") {
+TEST_CASE("steps overlap as the backend is, unless a flag says it, and never in the safe profile", "[config]") {
   CHECK_FALSE(Parse({"--model", "m.gguf"})->overlap.has_value());
   CHECK_FALSE(Parse({"--model", "m.gguf", "--overlap", "auto"})->overlap.has_value());
   CHECK(Parse({"--model", "m.gguf", "--overlap", "0"})->overlap == 0u);
