@@ -131,6 +131,9 @@ class Ops {
   virtual void Embed(const Weight& table, float scale, Mat out) = 0;
   // out = x / sqrt(mean(x^2) + eps) * weight (weight may be empty). Per head: pass a [T*H][hd] view. out may alias x.
   virtual void RmsNorm(ConstMat x, Vec weight, float eps, Mat out) = 0;
+  // As RmsNorm, of rows that products (MatMul, GatedMatMul, MoeFfn) are to read next: a backend may make what they read in the same pass. out is
+  // not x.
+  virtual void NormForProducts(ConstMat x, Vec weight, float eps, Mat out) { RmsNorm(x, weight, eps, out); }
   // x += rmsnorm(y) * weight.
   virtual void AddRmsNorm(Mat x, ConstMat y, Vec weight, float eps) = 0;
   // Every product reads the same x [T][in]; activations are quantised once.

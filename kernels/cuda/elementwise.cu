@@ -5,20 +5,18 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dequant.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/norm.cuh"
 
 namespace holdfast::kernels::HF_CUDA_NAMESPACE {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int64_t kWarpRow = 1024;   // rows up to here are a warp's, longer ones a block's: by their length alone, so that bits do not depend on T
+constexpr int kThreads = kNormThreads;
 
-// One row: sum of squares by `threads` threads of which this is `self`, then f(i, x[i] / rms * weight[i]).
+// One row by `threads` threads of which this is `self`: f(i, x[i] / rms * weight[i]).
 template <class Sum, class F>
 __device__ __forceinline__ void NormRow(const float* x, int64_t cols, const float* weight, float eps, int self, int threads, Sum&& sum, F&& f) {
-  float squares = 0.f;
-  for (int64_t i = self; i < cols; i += threads) squares += x[i] * x[i];
-  const float r = 1.f / sqrtf(sum(squares) / static_cast<float>(cols) + eps);
-  for (int64_t i = self; i < cols; i += threads) f(i, weight == nullptr ? x[i] * r : x[i] * r * weight[i]);
+  const float r = InverseRms(x, cols, eps, self, threads, sum);
+  for (int64_t i = self; i < cols; i += threads) f(i, Normed(x, weight, r, i));
 }
 
 template <bool kWarpRows, bool kAdd>
@@ -47,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) NormKernel(const float* x, int64_t x
 template <bool kAdd>
 void Norm(cudaStream_t stream, ConstMat x, const float* weight, float eps, Mat out) {
   if (x.rows == 0) return;
-  if (x.cols <= kWarpRow) {
+  if (x.cols <= kNormWarpRow) {
     Launch(NormKernel<true, kAdd>, Blocks(x.rows, kThreads / kWarp), kThreads, 0, stream, x.data, x.stride, weight, eps, out.data, out.stride, x.rows,
            x.cols);
   } else {

@@ -33,6 +33,15 @@ struct RowOrder {
   int32_t x_each = 1;                // y's row p is x's row p / x_each
 };
 
+// One more product of the same x and type in the launch of few rows.
+struct MatMulPart {
+  const uint8_t* w = nullptr;
+  const float* bias = nullptr;
+  Mat y;
+  bool accumulate = false;
+};
+inline constexpr int32_t kMostParts = 2;
+
 struct MatMulArgs {
   // One matrix, or two (gate and up) of one type and shape whose products are joined by the activation.
   const uint8_t* w[2] = {nullptr, nullptr};
@@ -48,6 +57,8 @@ struct MatMulArgs {
   bool accumulate = false;
   Activation activation = Activation::kSilu;
   RowOrder rows;
+  int32_t parts = 0;                   // with count 1, first_row 0, and a width up to kMiddleWidth
+  MatMulPart part[kMostParts];
 };
 
 // Rows that one block multiplies together: a RowOrder's width is one of these (or less than the least), and says which kernel it is.

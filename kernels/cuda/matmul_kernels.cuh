@@ -171,6 +171,20 @@ struct Geometry {
   int32_t first_group, groups;
 };
 
+// The groups of an argument's parts follow those of its first product: which of them group `at` is, and what then is multiplied.
+__device__ __forceinline__ int64_t SelectPart(int64_t at, const Geometry& geometry, MatMulArgs& a) {
+  if (at < geometry.groups) return at;
+  at -= geometry.groups;
+  const int64_t groups = (a.part[0].y.cols + kGroupRows - 1) / kGroupRows;
+  const bool second = at >= groups;
+  a.w[0] = second ? a.part[1].w : a.part[0].w;
+  a.bias[0] = second ? a.part[1].bias : a.part[0].bias;
+  a.y = second ? a.part[1].y : a.part[0].y;
+  a.accumulate = second ? a.part[1].accumulate : a.part[0].accumulate;
+  a.out = a.y.cols;
+  return second ? at - groups : at;
+}
+
 // A group's record and super of a tile.
 template <class F>
 __device__ __forceinline__ void LoadTile(const uint8_t* group, int64_t supers_bytes, int tile, int lane, F& w) {
@@ -197,9 +211,10 @@ constexpr int kAhead = sizeof(F) <= 40 ? (kNs == 1 ? 4 : 2) : sizeof(F) <= 64 &&
 template <class F, int kNs>
 __global__ void __launch_bounds__(kThreads, 2) SmallKernel(MatMulArgs a, Geometry geometry) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp, g = lane / 4, c = lane % 4;
-  const int64_t row_tiles = a.rows.tile_count, group = geometry.first_group + blockIdx.x / row_tiles;
+  const int64_t row_tiles = a.rows.tile_count;
   const RowTile rows = TileAt(a.rows, a.y.rows, blockIdx.x % row_tiles);
   if (rows.count == 0) return;
+  const int64_t group = geometry.first_group + SelectPart(blockIdx.x / row_tiles, geometry, a);
   GlobalColumns<F, kNs> x{};
   x.c = c;
   x.wanted = (rows.count + 7) / 8;
@@ -455,11 +470,13 @@ void LaunchMatMul(cudaStream_t stream, const MatMulArgs& a) {
   using F = FormatOf<kType>;
   const Geometry geometry = GeometryFor<kType>(a.first_row, a.out, a.in);
   const int64_t tiles = a.rows.tile_count;
+  int64_t groups = geometry.groups;
+  for (int i = 0; i < a.parts; ++i) groups += GroupsOf(a.part[i].y.cols);
   static_assert(TileShape<F>::kColumns == (F::kFloat ? kFloatTileWidth : kTileWidth));
   if (a.rows.width <= kSmallWidth) {
-    Launch(SmallKernel<F, 1>, Blocks(geometry.groups * tiles, 1), kThreads, SmallShared<1>(a.count), stream, a, geometry);
+    Launch(SmallKernel<F, 1>, Blocks(groups * tiles, 1), kThreads, SmallShared<1>(a.count), stream, a, geometry);
   } else if (a.rows.width <= kMiddleWidth) {
-    Launch(SmallKernel<F, 4>, Blocks(geometry.groups * tiles, 1), kThreads, SmallShared<4>(a.count), stream, a, geometry);
+    Launch(SmallKernel<F, 4>, Blocks(groups * tiles, 1), kThreads, SmallShared<4>(a.count), stream, a, geometry);
   } else {
     const int64_t each = TileShape<F>::kGroups / a.count;
     Launch(TileKernel<F>, Blocks((geometry.groups + each - 1) / each * tiles, 1), kThreads, TileShape<F>::kShared, stream, a, geometry);

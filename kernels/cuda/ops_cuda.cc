@@ -120,12 +120,14 @@ absl::Status CudaOps::Health() const {
 void CudaOps::CopyToHost(std::byte* dst, const std::byte* src, int64_t bytes) { downloads_.Start(dst, src, bytes); }
 
 void CudaOps::CopyFromHost(std::byte* dst, const std::byte* src, int64_t bytes) {
+  Wrote(dst, bytes);
   if (bytes == 0 || errors_.RefusesInTrial("copying to the device")) return;
   // From pageable memory the runtime takes the bytes before it returns.
   errors_.Check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_), "copying to the device");
 }
 
 void CudaOps::Embed(const Weight& table, float scale, Mat out) {
+  Wrote(out);
   HF_CHECK(out.rows == static_cast<int64_t>(batch_.tokens.size()) && out.cols == table.in);
   for (const uint32_t id : batch_.tokens) HF_CHECKF(id < table.out, "token {} of {}", id, table.out);
   if (!ok()) return;
@@ -137,52 +139,81 @@ void CudaOps::Embed(const Weight& table, float scale, Mat out) {
 }
 
 void CudaOps::RmsNorm(ConstMat x, Vec weight, float eps, Mat out) {
+  Wrote(out);
   CheckSameShape(x, out);
   HF_CHECK(weight.empty() || static_cast<int64_t>(weight.size()) == x.cols);
   if (ok()) HF_CUDA_NAMESPACE::RmsNorm(stream_, x, OrNull(weight), eps, out);
 }
 
+void CudaOps::Wrote(const void* first, int64_t bytes) {
+  if (normed_.data == nullptr) return;
+  const auto *at = static_cast<const std::byte*>(first), *normed = reinterpret_cast<const std::byte*>(normed_.data);
+  const int64_t normed_bytes = ((normed_.rows - 1) * normed_.stride + normed_.cols) * int64_t{sizeof(float)};
+  if (at < normed + normed_bytes && normed < at + bytes) normed_ = {};
+}
+
+void CudaOps::NormForProducts(ConstMat x, Vec weight, float eps, Mat out) {
+  CheckSameShape(x, out);
+  HF_CHECK(weight.empty() || static_cast<int64_t>(weight.size()) == x.cols);
+  HF_CHECK(x.data != out.data);
+  normed_ = {};
+  if (!takes_int8_ || x.cols % 32 != 0 || x.rows == 0) return RmsNorm(x, weight, eps, out);
+  void* memory = panels_[0].Get(PanelBytes(false, x.rows, x.cols));
+  if (memory == nullptr || !ok()) return;
+  NormPanel(stream_, x, OrNull(weight), eps, out, memory);
+  normed_ = out;
+}
+
 void CudaOps::AddRmsNorm(Mat x, ConstMat y, Vec weight, float eps) {
+  Wrote(x);
   CheckSameShape(x, y);
   HF_CHECK(weight.empty() || static_cast<int64_t>(weight.size()) == x.cols);
   if (ok()) HF_CUDA_NAMESPACE::AddRmsNorm(stream_, x, y, OrNull(weight), eps);
 }
 
 void CudaOps::Gated(ConstMat gate, ConstMat up, Activation activation, Mat out) {
+  Wrote(out);
   CheckSameShape(gate, up);
   CheckSameShape(gate, out);
   if (ok()) HF_CUDA_NAMESPACE::Gated(stream_, gate, up, activation, out);
 }
 
 void CudaOps::Add(Mat x, ConstMat y) {
+  Wrote(x);
   CheckSameShape(x, y);
   if (ok()) HF_CUDA_NAMESPACE::Add(stream_, x, y);
 }
 
 void CudaOps::Scale(Mat x, float factor) {
+  Wrote(x);
   if (ok()) HF_CUDA_NAMESPACE::Scale(stream_, x, factor);
 }
 
 void CudaOps::ScaleColumns(Mat x, Vec factors) {
+  Wrote(x);
   HF_CHECK(static_cast<int64_t>(factors.size()) == x.cols);
   if (ok()) HF_CUDA_NAMESPACE::ScaleColumns(stream_, x, factors.data());
 }
 
 void CudaOps::Multiply(Mat x, ConstMat y) {
+  Wrote(x);
   CheckSameShape(x, y);
   if (ok()) HF_CUDA_NAMESPACE::Multiply(stream_, x, y);
 }
 
 void CudaOps::ActivateInPlace(Mat x, Activation activation) {
+  Wrote(x);
   HF_CHECK(activation != Activation::kSwigluOai);  // it has two inputs
   if (ok()) HF_CUDA_NAMESPACE::Activate(stream_, x, activation);
 }
 
 void CudaOps::Softcap(Mat x, float cap) {
+  Wrote(x);
   if (ok()) HF_CUDA_NAMESPACE::Softcap(stream_, x, cap);
 }
 
 void CudaOps::GatherRows(ConstMat x, std::span<const int32_t> rows, Mat out) {
+  Wrote(out);
   HF_CHECK(out.rows == static_cast<int64_t>(rows.size()) && out.cols == x.cols);
   for (const int32_t r : rows) HF_CHECKF(r >= 0 && r < x.rows, "row {} of {}", r, x.rows);
   if (rows.empty()) return;
@@ -225,6 +256,7 @@ const float* CudaOps::RopeTableFor(const RopeParams& p) {
 }
 
 void CudaOps::Rope(Mat x, int32_t heads, const RopeParams& p) {
+  Wrote(x);
   HF_CHECK(heads > 0 && x.cols % heads == 0 && x.rows == static_cast<int64_t>(batch_.positions.size()));
   HF_CHECKF(p.dims % 2 == 0 && p.dims <= x.cols / heads, "rotating {} of {} dimensions", p.dims, x.cols / heads);
   HF_CHECK(p.freq_factors.empty() || static_cast<int64_t>(p.freq_factors.size()) == p.dims / 2);
@@ -233,6 +265,7 @@ void CudaOps::Rope(Mat x, int32_t heads, const RopeParams& p) {
 }
 
 void CudaOps::CopyPage(std::byte* dst, const std::byte* src, int64_t bytes) {
+  Wrote(dst, bytes);
   if (errors_.RefusesInTrial("copying a page")) return;
   errors_.Check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream_), "copying a page");
 }

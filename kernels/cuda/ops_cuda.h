@@ -43,6 +43,7 @@ class CudaOps final : public Ops {
   void Repeatable(uint64_t shape, absl::FunctionRef<void()> work) override;
   void Embed(const Weight& table, float scale, Mat out) override;
   void RmsNorm(ConstMat x, Vec weight, float eps, Mat out) override;
+  void NormForProducts(ConstMat x, Vec weight, float eps, Mat out) override;
   void AddRmsNorm(Mat x, ConstMat y, Vec weight, float eps) override;
   void MatMul(ConstMat x, std::span<const Product> products) override;
   void GatedMatMul(ConstMat x, const Weight& gate, const Weight& up, Activation activation, Mat out) override;
@@ -91,6 +92,9 @@ class CudaOps final : public Ops {
   bool ok() const { return errors_.ok(); }
   // Panics when a weight was not packed by this backend, or has another width than x.
   static void CheckWeight(const Weight& w, int64_t in);
+  // Every call that writes activations says so: what was made of them earlier is no longer theirs.
+  void Wrote(const void* first, int64_t bytes);
+  void Wrote(ConstMat m) { Wrote(m.data, m.rows == 0 ? 0 : ((m.rows - 1) * m.stride + m.cols) * int64_t{sizeof(float)}); }
   // x as weights of the type take it. Overwrites the last one of the kind. No pieces: no room.
   PanelView PanelFor(DType weights, ConstMat x);
   const float* RopeTableFor(const RopeParams& params);
@@ -116,6 +120,8 @@ class CudaOps final : public Ops {
   Uploads uploads_;                    // what one kernel reads
   Downloads downloads_;
   DeviceScratch panels_[2] = {DeviceScratch(&errors_), DeviceScratch(&errors_)};   // of a product's activations: int8, float (panel.h)
+  ConstMat normed_;                    // rows whose int8 panel NormForProducts made; none when it or they are no longer what they were
+  bool takes_int8_ = false;            // some product did
   DeviceScratch experts_{&errors_};    // rows sorted by expert
   DeviceScratch wide_{&errors_};       // intermediate rows of GatedMatMul and MoeFfn
   DeviceScratch record_sums_{&errors_}, record_values_{&errors_};   // of split attention (attention_plan.h)

@@ -73,6 +73,7 @@ const AttentionWork* CudaOps::AttentionWorkFor(const AttentionShape& shape) {
 }
 
 void CudaOps::Attention(const KvLayer& layer, ConstMat q, const AttentionParams& p, Mat out) {
+  Wrote(out);
   HF_CHECK(p.heads > 0 && p.heads % layer.kv_heads == 0 && q.cols == int64_t{p.heads} * layer.head_dim_k && out.cols == int64_t{p.heads} * layer.head_dim_v);
   HF_CHECK(p.sinks.empty() || static_cast<int64_t>(p.sinks.size()) == p.heads);
   HF_CHECKF(layer.head_dim_k <= kMostHeadDim && layer.head_dim_v <= kMostHeadDim, "head dimensions {} and {}", layer.head_dim_k, layer.head_dim_v);

@@ -39,6 +39,7 @@ void CudaOps::DropGraphs() {
 }
 
 void CudaOps::Repeatable(uint64_t shape, absl::FunctionRef<void()> work) {
+  normed_ = {};   // what is recorded follows from the calls in `work` alone
   if (!graphs_on_ || !single_rows_ || !ok()) return work();
   if (graph_moves_ != errors_.moves()) DropGraphs();
   graph_moves_ = errors_.moves();
@@ -68,6 +69,7 @@ void CudaOps::Repeatable(uint64_t shape, absl::FunctionRef<void()> work) {
     it->graph = nullptr;
   }
   for (auto& r : rope_) r->current = false;   // what was recorded did not run
+  normed_ = {};
   graphs_on_ = captures_failed_ < kMostFailures;
   work();
 }

@@ -28,6 +28,12 @@ PanelView CudaOps::PanelFor(DType weights, ConstMat x) {
   const bool floats = TakesFloat(weights);
   void* memory = panels_[floats ? 1 : 0].Get(PanelBytes(floats, x.rows, x.cols));
   if (memory == nullptr || !ok()) return {};
+  if (!floats) {
+    takes_int8_ = true;
+    const bool made = normed_.data == x.data && normed_.rows == x.rows && normed_.cols == x.cols && normed_.stride == x.stride && x.data != nullptr;
+    if (made) return PanelAt(memory, floats, x.rows, x.cols);   // where NormForProducts put it: as many bytes, so the memory did not move
+    normed_ = {};
+  }
   MakePanel(stream_, x, floats, memory);
   return PanelAt(memory, floats, x.rows, x.cols);
 }
@@ -41,15 +47,22 @@ void CudaOps::MatMul(ConstMat x, std::span<const Product> products) {
   }
   if (x.rows == 0 || !ok()) return;
   PanelView panels[2];
-  for (const Product& p : products) {
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product& p = products[i];
     PanelView& panel = panels[TakesFloat(p.w.dtype) ? 1 : 0];
     if (panel.pieces == nullptr) panel = PanelFor(p.w.dtype, x);
     if (!ok()) return;
     MatMulArgs a = ArgsFor(p.w, panel, p.y);
     a.bias[0] = p.bias.empty() ? nullptr : p.bias.data();
     a.accumulate = p.accumulate;
+    // Few rows: products of one type that follow (queries, keys, values) go into the same launch.
+    while (a.rows.width <= kMiddleWidth && a.parts < kMostParts && i + 1 < products.size() && products[i + 1].w.dtype == p.w.dtype && products[i + 1].y.data != p.y.data) {
+      const Product& next = products[++i];
+      a.part[a.parts++] = {reinterpret_cast<const uint8_t*>(next.w.data), next.bias.empty() ? nullptr : next.bias.data(), next.y, next.accumulate};
+    }
     HF_CUDA_NAMESPACE::MatMul(stream_, a);
   }
+  for (const Product& p : products) Wrote(p.y);
 }
 
 void CudaOps::GatedMatMul(ConstMat x, const Weight& gate, const Weight& up, Activation activation, Mat out) {
@@ -62,6 +75,7 @@ void CudaOps::GatedMatMul(ConstMat x, const Weight& gate, const Weight& up, Acti
     MatMulArgs a = ArgsFor(gate, PanelFor(gate.dtype, x), out);
     Join(up, activation, &a);
     if (ok()) HF_CUDA_NAMESPACE::MatMul(stream_, a);
+    Wrote(out);
     return;
   }
   float* above = wide_.Of<float>(x.rows * out.cols);

@@ -81,6 +81,7 @@ void CudaOps::MoeFfn(ConstMat x, const Routing& routing, const MoeParams& p, Mat
   if (!ok()) return;
   HF_CUDA_NAMESPACE::MatMul(stream_, down);
   CombineExperts(stream_, y.data, routing, or_null(p.down_scale), out);
+  Wrote(out);
 }
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

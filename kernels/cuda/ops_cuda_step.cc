@@ -12,6 +12,7 @@ namespace holdfast::kernels::HF_CUDA_NAMESPACE {
 void CudaOps::BeginStep(const Batch& batch) {
   errors_.Check(cudaSetDevice(device_), "choosing the device");
   batch_ = batch;
+  normed_ = {};
   for (auto& r : rope_) r->current = false;
   const int64_t rows = static_cast<int64_t>(std::max(batch.positions.size(), batch.tokens.size())), groups = static_cast<int64_t>(batch.groups.size());
   spans_.assign(batch.sequences.begin(), batch.sequences.end());

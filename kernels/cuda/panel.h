@@ -30,5 +30,7 @@ inline PanelView PanelAt(void* memory, bool float_weights, int64_t rows, int64_t
   return {p, float_weights ? nullptr : reinterpret_cast<const float4*>(p + rows * TilesOf(in) * 64)};
 }
 void MakePanel(cudaStream_t stream, ConstMat x, bool float_weights, void* memory);
+// out = RmsNorm(x) (elementwise.h), and out's int8 panel, in one pass; the same bits as one after the other. x.cols is a multiple of 32, out is not x.
+void NormPanel(cudaStream_t stream, ConstMat x, const float* weight, float eps, Mat out, void* memory);
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

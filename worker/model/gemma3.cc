@@ -67,7 +67,7 @@ void Gemma3Model::Compute(kernels::Ops& ops, const kernels::Batch& batch, const 
     const kernels::RopeParams& rope = lp.windowed ? rope_windowed_ : rope_;
     const Mat q = q_.View(rows, layer.q.out), k = k_.View(rows, layer.k.out), v = v_.View(rows, layer.v.out);
     const Mat q_heads = q_.View(rows * lp.heads, lp.head_dim), k_heads = k_.View(rows * lp.kv_heads, lp.head_dim);
-    ops.RmsNorm(x, layer.attn_norm, hparams_.eps, h);
+    ops.NormForProducts(x, layer.attn_norm, hparams_.eps, h);
     const Product qkv[] = {{layer.q, q, {}, false}, {layer.k, k, {}, false}, {layer.v, v, {}, false}};
     ops.MatMul(h, qkv);
     ops.RmsNorm(q_heads, layer.q_norm, hparams_.eps, q_heads);
@@ -84,7 +84,7 @@ void Gemma3Model::Compute(kernels::Ops& ops, const kernels::Batch& batch, const 
     ops.MatMul(attn, {&o, 1});
     SumOverRanks(ops, y);
     ops.AddRmsNorm(x, y, layer.post_attention_norm, hparams_.eps);
-    ops.RmsNorm(x, layer.ffn_norm, hparams_.eps, h);
+    ops.NormForProducts(x, layer.ffn_norm, hparams_.eps, h);
     const Mat ff = ff_.View(rows, layer.gate.out);
     ops.GatedMatMul(h, layer.gate, layer.up, Activation::kGeluTanh, ff);
     const Product down{layer.down, y, {}, false};

@@ -146,7 +146,7 @@ void Gemma4Model::Attention(kernels::Ops& ops, size_t index, int64_t rows, const
   const float eps = hparams_.eps;
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
   const Mat q = q_.View(rows, layer.q.out);
-  ops.RmsNorm(x, layer.attn_norm, eps, h);
+  ops.NormForProducts(x, layer.attn_norm, eps, h);
   if (lp.owns_kv) {
     const Mat k = k_.View(rows, layer.k.out), v = v_.View(rows, layer.k.out);
     const Mat k_heads = k_.View(rows * lp.kv_heads, lp.head_dim), v_heads = v_.View(rows * lp.kv_heads, lp.head_dim);
@@ -180,7 +180,7 @@ void Gemma4Model::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t row
   const float eps = hparams_.eps;
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
   const Mat ff = ff_.View(rows, layer.gate.out);
-  ops.RmsNorm(x, layer.ffn_norm, eps, h);
+  ops.NormForProducts(x, layer.ffn_norm, eps, h);
   ops.GatedMatMul(h, layer.gate, layer.up, Activation::kGeluTanh, ff);
   const Product down{layer.down, y, {}, false};
   ops.MatMul(ff, {&down, 1});
@@ -194,7 +194,7 @@ void Gemma4Model::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t row
     ops.MatMul(h, {&router, 1});
     const kernels::Routing routing{expert_ids_.as<int32_t>(), expert_weights_.as<float>(), hparams_.experts_used};
     ops.Route(logits, kernels::RouterNorm::kSoftmaxTopK, routing);
-    ops.RmsNorm(x, layer.pre_ffw_norm_2, eps, h);
+    ops.NormForProducts(x, layer.pre_ffw_norm_2, eps, h);
     ops.MoeFfn(h, routing, layer.moe, experts);
     if (!Whole(layer.moe)) SumOverRanks(ops, experts);
     ops.RmsNorm(experts, layer.post_ffw_norm_2, eps, experts);

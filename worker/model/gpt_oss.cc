@@ -76,7 +76,7 @@ void GptOssModel::Compute(kernels::Ops& ops, const kernels::Batch& batch, const 
     const Layer& layer = layers_[i];
     const LayerHparams& lp = hparams_.layers[i];
     const Mat q = q_.View(rows, layer.q.out), k = k_.View(rows, layer.k.out), v = v_.View(rows, layer.v.out);
-    ops.RmsNorm(x, layer.attn_norm, hparams_.eps, h);
+    ops.NormForProducts(x, layer.attn_norm, hparams_.eps, h);
     const Product qkv[] = {{layer.q, q, layer.q_bias, false}, {layer.k, k, layer.k_bias, false}, {layer.v, v, layer.v_bias, false}};
     ops.MatMul(h, qkv);
     ops.Rope(q, lp.heads, rope_);
@@ -89,7 +89,7 @@ void GptOssModel::Compute(kernels::Ops& ops, const kernels::Batch& batch, const 
     params.sinks = layer.sinks;
     ops.Attention(kv.layers[i], q, params, attn);
     AddProduct(ops, layer.o, layer.o_bias, attn, x);
-    ops.RmsNorm(x, layer.ffn_norm, hparams_.eps, h);
+    ops.NormForProducts(x, layer.ffn_norm, hparams_.eps, h);
     const Mat logits = router_logits_.View(rows, hparams_.experts);
     const Product router{layer.router, logits, layer.router_bias, false};
     ops.MatMul(h, {&router, 1});

@@ -95,7 +95,7 @@ void LlamaModel::ReserveLayers(kernels::Ops& ops, int64_t max_tokens) {
 
 void LlamaModel::FeedForward(kernels::Ops& ops, const Layer& layer, int64_t rows) {
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim);
-  ops.RmsNorm(x, layer.ffn_norm, hparams_.eps, h);
+  ops.NormForProducts(x, layer.ffn_norm, hparams_.eps, h);
   if (layer.router) {
     const Mat logits = router_logits_.View(rows, hparams_.experts);
     const Product router{layer.router, logits, {}, false};
@@ -132,7 +132,7 @@ void LlamaModel::Compute(kernels::Ops& ops, const kernels::Batch& batch, const K
     const Layer& layer = layers_[i];
     const LayerHparams& lp = hparams_.layers[i];
     const Mat q = q_.View(rows, layer.q.out), k = k_.View(rows, layer.k.out), v = v_.View(rows, layer.v.out);
-    ops.RmsNorm(x, layer.attn_norm, hparams_.eps, h);
+    ops.NormForProducts(x, layer.attn_norm, hparams_.eps, h);
     const Product qkv[] = {{layer.q, q, layer.q_bias, false}, {layer.k, k, layer.k_bias, false}, {layer.v, v, layer.v_bias, false}};
     ops.MatMul(h, qkv);
     if (!layer.q_norm.empty()) {
