@@ -66,6 +66,9 @@ const Scope kScopes[] = {
     {"ef-ahead-ps2", "ef", {0, 3}, 6, 0, 2, 2, 4, 1},
     {"ee-ahead-reserve", "ee", {0, 2}, 6, 0, 1, 2, 2, 1, 1},
     {"ef-ahead-D2", "ef", {0, 2}, 8, 0, 1, 2, 2, 2},
+    {"abe-ahead-D2", "abe", {0, 2}, 8, 0, 1, 2, 2, 2},
+    {"eFa-ahead-ps2", "eFa", {0, 3}, 8, 0, 2, 2, 4, 1},
+    {"efe-ahead-reserve", "efe", {0, 2}, 7, 0, 1, 2, 2, 1, 1},
     // The scopes the design was first checked with.
     {"ABCA", "ABCA", {0, 2}, 8, 0, 1, 2, 2, 1},
     {"PQDP", "PQDP", {0, 3}, 9, 12, 1, 2, 2, 1},
@@ -73,11 +76,8 @@ const Scope kScopes[] = {
     {"PQR-N3", "PQR", {0, 2}, 9, 0, 1, 3, 3, 1},
     {"XYX-ps2", "XYX", {0, 3}, 8, 0, 2, 2, 4, 1},
     // One size beyond.
-    {"abe-ahead-D2", "abe", {0, 2}, 8, 0, 1, 2, 2, 2, 0, true},
-    {"eFa-ahead-ps2", "eFa", {0, 3}, 8, 0, 2, 2, 4, 1, 0, true},
     {"eFab-ahead", "eFab", {0, 2}, 9, 0, 1, 2, 2, 1, 0, true},
     {"efa-ahead-N3", "efa", {0, 2}, 10, 0, 1, 3, 3, 1, 0, true},
-    {"efe-ahead-reserve", "efe", {0, 2}, 7, 0, 1, 2, 2, 1, 1, true},
     {"ABCAB", "ABCAB", {0, 2}, 8, 0, 1, 2, 2, 1, 0, true},
     {"PQDPQ", "PQDPQ", {0, 3}, 9, 12, 1, 2, 2, 1, 0, true},
     {"PQRA-N3", "PQRA", {0, 2}, 9, 0, 1, 3, 3, 1, 0, true},
