@@ -40,6 +40,7 @@ struct BenchFlags {
 struct Rates {
   double prefill = 0;   // prompt tokens computed a second, all requests together
   double decode = 0;    // tokens a second, all requests together
+  double host_us = 0;   // a decode step: all of it but the wait for its result
 };
 
 double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
@@ -78,6 +79,24 @@ double ReadBandwidth(int threads) {
   return best;
 }
 
+// GB/s, read and written, of a copy inside a device's memory, by the clock of the host over a tenth of a second or so; 0 where there is no room for it.
+double DeviceBandwidth(kernels::Ops& ops) {
+  const int64_t bytes = std::min(int64_t{512} << 20, ops.FreeMemory() / 4) / 64 * 64;
+  if (bytes < (int64_t{1} << 20)) return 0;
+  const kernels::Buffer from = ops.Allocate(bytes), to = ops.Allocate(bytes);
+  if (from.data() == nullptr || to.data() == nullptr) return 0;
+  double best = 0;
+  for (int round = 0; round < 4; ++round) {   // the first warms up
+    constexpr int kCopies = 100;
+    ops.Sync();
+    const Instant begin = Clock::Real().Now();
+    for (int i = 0; i < kCopies; ++i) ops.CopyPage(to.data(), from.data(), bytes);
+    ops.Sync();
+    if (round > 0) best = std::max(best, 2.0 * kCopies * static_cast<double>(bytes) / Seconds(Clock::Real().Now() - begin) / 1e9);
+  }
+  return best;
+}
+
 // One run: `n` requests of different random prompts, prefill then decode, through the scheduler.
 Rates RunOnce(Runtime& runtime, uint32_t n, const BenchFlags& flags, uint64_t seed, uint64_t* next_id) {
   auto& scheduler = runtime.scheduler();
@@ -98,7 +117,8 @@ Rates RunOnce(Runtime& runtime, uint32_t n, const BenchFlags& flags, uint64_t se
   }
   Rates rates;
   Duration prefill_time{}, decode_time{};
-  uint64_t prefill_tokens = 0, decode_tokens = 0;
+  uint64_t prefill_tokens = 0, decode_tokens = 0, decode_steps = 0;
+  Duration decode_wait{};
   const auto check = [](const absl::Status& status) {
     if (status.ok()) return;
     fmt::print(stderr, "holdfast bench: {}\n", std::string(status.message()));
@@ -118,8 +138,10 @@ Rates RunOnce(Runtime& runtime, uint32_t n, const BenchFlags& flags, uint64_t se
       if (launched.size() <= runtime.overlap_depth()) continue;
     }
     if (launched.empty()) break;
+    const Instant waits = Clock::Real().Now();
     const auto finished = runtime.executor().Finish();
     check(finished.status());
+    const Duration waited = Clock::Real().Now() - waits;
     const auto [is_prefill, tokens] = launched.front();
     launched.pop_front();
     scheduler.Apply((*finished)->result);
@@ -133,8 +155,11 @@ Rates RunOnce(Runtime& runtime, uint32_t n, const BenchFlags& flags, uint64_t se
     } else {
       decode_time += took;
       decode_tokens += tokens;
+      decode_wait += waited;
+      ++decode_steps;
     }
   }
+  if (decode_steps > 0) rates.host_us = 1e6 * Seconds(decode_time - decode_wait) / static_cast<double>(decode_steps);
   if (prefill_time.count() > 0) rates.prefill = static_cast<double>(prefill_tokens) / Seconds(prefill_time);
   if (decode_time.count() > 0) rates.decode = static_cast<double>(decode_tokens) / Seconds(decode_time);
   return rates;
@@ -178,7 +203,7 @@ bool ParseFlags(int argc, const char* const* argv, BenchFlags* flags, std::vecto
 
 }  // namespace
 
-int Bench(int argc, const char* const* argv) {
+int Bench(int argc, const char* const* argv, const MakeCuda& make_cuda) {
   BenchFlags flags;
   std::vector<const char*> rest;
   if (!ParseFlags(argc, argv, &flags, &rest)) {
@@ -201,7 +226,7 @@ int Bench(int argc, const char* const* argv) {
   }
   SetLogLevel(LogLevel::kWarn);
   CountFindings findings;
-  auto built = Runtime::Build(*config, {}, &findings);
+  auto built = Runtime::Build(*config, {}, &findings, make_cuda);
   if (!built.ok()) {
     fmt::print(stderr, "holdfast bench: {}\n", std::string(built.status().message()));
     return ExitCodeOf(built.status());
@@ -213,35 +238,41 @@ int Bench(int argc, const char* const* argv) {
     return static_cast<int>(ExitCode::kConfig);
   }
   const int threads = config->threads > 0 ? config->threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const double bandwidth = ReadBandwidth(threads);
+  const bool device = !runtime.ops().HostMemory();
+  const double bandwidth = device ? DeviceBandwidth(runtime.ops()) : ReadBandwidth(threads);
   if (!flags.json) {
-    fmt::print("{}\nweights {:.1f} MB, {} threads, memory read {:.1f} GB/s, loaded in {} ms\n", runtime.ops().Describe(),
-               static_cast<double>(runtime.weight_bytes()) / 1e6, threads, bandwidth, runtime.load_ms());
-    fmt::print("{:>9} {:>7} {:>9} | {:>15} {:>15} | {:>22}\n", "requests", "prompt", "generate", "prefill tok/s", "decode tok/s", "decode of read limit");
+    fmt::print("{}\nweights {:.1f} MB, {} threads, {} {:.1f} GB/s, loaded in {} ms\n", runtime.ops().Describe(),
+               static_cast<double>(runtime.weight_bytes()) / 1e6, threads, device ? "device copy (read and written)" : "memory read", bandwidth, runtime.load_ms());
+    // Of a backend that computes on the host a step is the host's time.
+    fmt::print("{:>9} {:>7} {:>9} | {:>15} {:>15} | {:>22}{}\n", "requests", "prompt", "generate", "prefill tok/s", "decode tok/s",
+               device ? "decode of copy" : "decode of read limit", device ? fmt::format(" | {:>17}", "host us per step") : "");
   }
   uint64_t id = 0;
   std::string rows;
   for (const uint32_t n : flags.requests) {
-    std::vector<double> prefill, decode;
+    std::vector<double> prefill, decode, host;
     for (uint32_t r = 0; r < flags.repeat; ++r) {
       const Rates rates = RunOnce(runtime, n, flags, r * 77 + n, &id);
       prefill.push_back(rates.prefill);
       decode.push_back(rates.decode);
+      host.push_back(rates.host_us);
     }
     const double best_prefill = *std::max_element(prefill.begin(), prefill.end());
     const double best_decode = *std::max_element(decode.begin(), decode.end());
     std::sort(decode.begin(), decode.end());
     std::sort(prefill.begin(), prefill.end());
     // A decode step reads every weight once, whatever the number of requests: tokens/s / requests = steps/s.
-    const double share = best_decode / n * static_cast<double>(runtime.weight_bytes()) / (bandwidth * 1e9);
+    const double share = bandwidth > 0 ? best_decode / n * static_cast<double>(runtime.weight_bytes()) / (bandwidth * 1e9) : 0;
+    std::sort(host.begin(), host.end());
     if (flags.json) {
       rows += fmt::format("{}{{\"requests\":{},\"prompt\":{},\"generate\":{},\"prefill_tps\":{:.1f},\"decode_tps\":{:.1f},\"prefill_tps_median\":{:.1f},"
-                          "\"decode_tps_median\":{:.1f},\"decode_of_read_limit\":{:.3f}}}",
+                          "\"decode_tps_median\":{:.1f},\"decode_of_read_limit\":{:.3f}{}}}",
                           rows.empty() ? "" : ",", n, flags.prompt, flags.generate, best_prefill, best_decode, prefill[prefill.size() / 2],
-                          decode[decode.size() / 2], share);
+                          decode[decode.size() / 2], share, device ? fmt::format(",\"host_us_per_step\":{:.1f}", host[host.size() / 2]) : "");
     } else {
-      fmt::print("{:>9} {:>7} {:>9} | {:>7.1f} ({:>6.1f}) {:>7.1f} ({:>5.1f}) | {:>20.1f} %\n", n, flags.prompt, flags.generate, best_prefill,
-                 prefill[prefill.size() / 2], best_decode, decode[decode.size() / 2], 100 * share);
+      fmt::print("{:>9} {:>7} {:>9} | {:>7.1f} ({:>6.1f}) {:>7.1f} ({:>5.1f}) | {:>20.1f} %{}\n", n, flags.prompt, flags.generate, best_prefill,
+                 prefill[prefill.size() / 2], best_decode, decode[decode.size() / 2], 100 * share,
+                 device ? fmt::format(" | {:>17.1f}", host[host.size() / 2]) : "");
     }
   }
   if (flags.json) {

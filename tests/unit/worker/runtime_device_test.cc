@@ -1,9 +1,15 @@
 // What a worker does with a device's memory, on the emulated one: how pools are sized, what is said, and how a start is refused.
 #include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
 
 #include "tests/support/simt/emulated_ops.h"
 #include "tests/support/simt/memory.h"
 #include "tests/unit/model/files.h"
+#include "worker/bench.h"
 #include "worker/model/activation_bytes.h"
 #include "worker/model/memory.h"
 #include "worker/model/tools/make_model.h"
@@ -166,6 +172,36 @@ TEST_CASE("memory that is gone when the weights come is told with the numbers", 
   INFO(built.status());
   CHECK(ExitCodeOf(built.status()) == 69);
   CHECK(std::string(built.status().message()).find("of the device's memory, of which 2.0 MiB are left") != std::string::npos);
+}
+
+TEST_CASE("bench says of a device what its copies do and what a step costs the host", "[runtime]") {
+  const TempDir dir;
+  const std::string file = ModelIn(dir, model::RandomLlama({}));
+  const Left left(size_t{160} << 20);
+  const std::string out = dir.path() + "/out";
+  std::fflush(stdout);
+  const int before = dup(1), to = open(out.c_str(), O_CREAT | O_WRONLY, 0600);
+  REQUIRE(dup2(to, 1) == 1);
+  const char* args[] = {"bench", "--model", file.c_str(), "--backend", "cuda", "--requests", "1,2", "--prompt", "8", "--generate", "6", "--repeat", "1",
+                        "--num-tokens", "512", "--max-prefill-length", "64", "--json"};
+  const int code = Bench(static_cast<int>(std::size(args)), args, Emulated);
+  std::fflush(stdout);
+  dup2(before, 1);
+  close(before);
+  close(to);
+  std::ifstream in(out);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  INFO(text);
+  CHECK(code == 0);
+  CHECK(text.find("\"backend\":\"cuda 0: emulated") != std::string::npos);
+  size_t rows = 0;
+  for (size_t at = 0; (at = text.find("\"host_us_per_step\":", at)) != std::string::npos; ++rows) {
+    at += 19;
+    CHECK(std::stod(text.substr(at)) > 0);
+  }
+  CHECK(rows == 2);
+  REQUIRE(text.find("\"read_gbs\":") != std::string::npos);
+  CHECK(std::stod(text.substr(text.find("\"read_gbs\":") + 11)) > 0);
 }
 
 }  // namespace
