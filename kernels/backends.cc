@@ -7,6 +7,8 @@
 
 namespace holdfast::kernels {
 
+absl::Status Ops::JoinRanks(const JoinSpec&) { return absl::FailedPreconditionError("this backend has no collectives of its own"); }
+
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
 #if defined(HOLDFAST_WITH_CUDA)
   return cuda::MakeOps(options);

@@ -24,6 +24,9 @@
 
 namespace holdfast::kernels {
 
+class DeviceCollective;            // device_collective.h
+struct JoinSpec;
+
 enum class WeightUse : uint8_t { kMatMul, kEmbedding, kBoth };  // kBoth: tied embedding, looked up by row and multiplied
 
 struct WeightLayout {
@@ -107,8 +110,17 @@ class Ops {
   // Whether the host may read and write what Allocate gives (after Sync). False: only through the two copies.
   virtual bool HostMemory() const { return true; }
   // After Sync(): ok, or the first thing that went wrong on the device since the backend was made: kResourceExhausted for memory, kAborted for
-  // a device that failed. It stays so: results since then mean nothing, and a new process must make a new backend.
+  // a device that failed; or, with other ranks, what became of them (device_collective.h). It stays so: results since then mean nothing, and
+  // a new process must make a new backend.
   virtual absl::Status Health() const { return absl::OkStatus(); }
+
+  // ---- other ranks ------------------------------------------------------------------------------------------------
+  // Makes this backend one of a group whose devices talk to each other; every rank calls it, and each comes back when all have come or the
+  // time is up. From then on ranks() is there, and Sync, like every other wait, ends when the peers are lost. kFailedPrecondition: the
+  // devices cannot be joined, in the library's words; the codes of spec.look; Health() when the device failed.
+  virtual absl::Status JoinRanks(const JoinSpec& spec);
+  virtual void LeaveRanks() {}                              // back to one rank
+  virtual DeviceCollective* ranks() { return nullptr; }  // null before JoinRanks; valid until LeaveRanks
 
   // ---- weights -------------------------------------------------------------------------------------------------
   // How this backend stores an [out][in] matrix of the type. layout 0 means the file's own bytes serve as they are (no copy needed).
@@ -129,6 +141,8 @@ class Ops {
 
   // out[t] = scale * row tokens[t] of the table. ids out of range are our bug (HF_CHECK).
   virtual void Embed(const Weight& table, float scale, Mat out) = 0;
+  // As Embed, of a table that holds rows [first, first + table.out) of the vocabulary: the rows of other tokens become zero.
+  virtual void EmbedPart(const Weight& table, int64_t first, float scale, Mat out) = 0;
   // out = x / sqrt(mean(x^2) + eps) * weight (weight may be empty). Per head: pass a [T*H][hd] view. out may alias x.
   virtual void RmsNorm(ConstMat x, Vec weight, float eps, Mat out) = 0;
   // As RmsNorm, of rows that products (MatMul, GatedMatMul, MoeFfn) are to read next: a backend may make what they read in the same pass. out is

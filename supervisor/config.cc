@@ -55,7 +55,7 @@ absl::StatusOr<SupervisorConfig> ParseCommandLine(int argc, const char* const* a
   // The engine's flags: known by name so that a slip is caught here, valued by the worker.
   for (const std::string name : {"--model", "--max-running-requests", "--max-prefill-length", "--max-seq-len", "--kv-cache-dtype",
                                  "--num-tokens", "--memory-ratio", "--kv-reserve-tokens", "--reserve-output-tokens", "--swa-full-tokens-ratio", "--page-size",
-                                 "--cache-type", "--max-queue", "--threads", "--backend", "--cpu-isa", "--cuda-graphs", "--audit-period", "--overlap", "--log-level"}) {
+                                 "--cache-type", "--max-queue", "--threads", "--backend", "--cpu-isa", "--cuda-graphs", "--collectives", "--audit-period", "--overlap", "--log-level"}) {
     app.add_option_function<std::string>(
            name,
            [&config, name](const std::string& value) {

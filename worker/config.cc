@@ -61,6 +61,9 @@ absl::StatusOr<WorkerConfig> ParseWorkerConfig(int argc, const char* const* argv
   app.add_option("--cuda-graphs", cuda_graphs, "auto: decode steps are launched as CUDA graphs; off: call by call")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "off"}));
+  app.add_option("--collectives", c.collectives, "How ranks with a GPU each sum: auto (NCCL where all have it, else through the host's memory), nccl or host")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "nccl", "host"}));
   app.add_flag("--check-tensors", c.check_tensors, "Refuse files with non-finite weights (costs a pass over the data)");
   app.add_option("--audit-period", c.audit_period, "Steps between full audits of the ledger")->capture_default_str()->check(CLI::Range(1u, 1u << 20));
   app.add_option("--overlap", overlap, "Steps launched beyond the one that computes: 0, 1, or auto (1 where a device computes by itself and there is one rank)")

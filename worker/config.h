@@ -42,6 +42,7 @@ struct WorkerConfig {
   std::string backend = "auto";              // auto | cpu | cuda | reference
   std::string cpu_isa = "auto";
   bool cuda_graphs = true;                   // decode steps as CUDA graphs; not in the safe profile
+  std::string collectives = "auto";          // auto | nccl | host: how ranks with a device each sum (tp/device_group.h)
   bool check_tensors = false;
   uint32_t audit_period = 256;
   std::optional<uint32_t> overlap;           // steps launched beyond the one that computes, 0 or 1; unset = as the backend is (Runtime)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -51,6 +52,8 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "holdfast-worker is started by holdfast-supervisor; to serve a model run `holdfast serve --model FILE`\n");
     return static_cast<int>(ExitCode::kConfig);
   }
+  // NCCL's ranks find each other over sockets, and all of ours are on this machine: nobody else need reach them. Before there are threads.
+  if (config->tp > 1) ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   Inbox inbox;
   StepPulse pulse;
   Lifeline lifeline(config->lifeline_fd, &inbox);

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/isa.h"
+#include "proto/base/check.h"
 #include "proto/base/clock.h"
 #include "proto/base/exit_code.h"
 #include "proto/base/fault.h"
@@ -23,6 +24,7 @@
 #include "worker/model/token_texts.h"
 #include "worker/replay/recording.h"
 #include "worker/tp/collective_shm.h"
+#include "worker/tp/device_group.h"
 
 namespace holdfast::worker {
 namespace {
@@ -103,6 +105,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   if (events.group != nullptr && config.tp > 1) {
     HF_RETURN_IF_ERROR(PeerFault(events.group->Meet()));
     r->ranks_ = std::make_unique<tp::ShmCollective>(events.group);
+    HF_RETURN_IF_ERROR(r->JoinDevices(config, events.group));
+    stage("ranks");
   }
   // Before the pools are sized: mapped weights are in memory already.
   if (events.keeper != nullptr) r->MapKeptWeights(tensors, *events.keeper);
@@ -194,6 +198,20 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   LogInfo("built in {} ms:{}", ToMillis(Clock::Real().Now() - begin), stages);
   r->load_ms_ = static_cast<uint32_t>(ToMillis(Clock::Real().Now() - begin));
   return r;
+}
+
+absl::Status Runtime::JoinDevices(const WorkerConfig& config, tp::Group* group) {
+  tp::JoinOptions options;
+  HF_CHECK(tp::ParseCollectives(config.collectives, &options.wanted));
+  const auto joined = tp::JoinDevices(ops_.get(), ranks_.get(), group, options);
+  if (joined.ok()) {
+    LogInfo("collectives: {}", *joined);
+    return absl::OkStatus();
+  }
+  const absl::Status& why = joined.status();
+  if (absl::IsInvalidArgument(why)) return Blame(why, ExitCode::kConfig);
+  if (absl::IsFailedPrecondition(why) || absl::IsResourceExhausted(why)) return Blame(why, ExitCode::kEnvironment);
+  return absl::IsAborted(why) ? Blame(why, ExitCode::kDevice) : PeerFault(why);
 }
 
 absl::StatusOr<Runtime::GroupCost> Runtime::CostOfGroup(const WorkerConfig& config, const model::Hparams& whole, const model::TensorPlan& own) const {
@@ -291,8 +309,8 @@ absl::Status Runtime::WarmUp() {
     plan.entries.push_back(std::move(entry));
     plan.total_tokens = to - from;
     const auto ran = executor_->Run(plan, sampling);
-    if (!ran.ok() && !ops_->Health().ok()) return Blame(ran.status(), ExitCode::kDevice);
-    if (!ran.ok()) return tp::IsPeerFault(ran.status()) ? PeerFault(ran.status()) : Blame(ran.status(), ExitCode::kIntegrity);
+    if (tp::IsPeerFault(ran.status()) || absl::IsCancelled(ran.status())) return PeerFault(ran.status());
+    if (!ran.ok()) return Blame(ran.status(), ops_->Health().ok() ? ExitCode::kIntegrity : ExitCode::kDevice);
     if ((*ran)->result.sampled.empty() || (*ran)->result.sampled[0].failed) {
       return Blame(absl::InvalidArgumentError("the model's first logits are not finite: the weights are damaged or of another architecture"),
                    ExitCode::kModel);

@@ -66,6 +66,8 @@ class Runtime {
     uint64_t weight_bytes = 0;
     std::vector<uint64_t> page_bytes;      // [group]
   };
+  // Lets the devices of the ranks talk to each other, where they can (--collectives).
+  absl::Status JoinDevices(const WorkerConfig& config, tp::Group* group);
   absl::StatusOr<GroupCost> CostOfGroup(const WorkerConfig& config, const model::Hparams& whole, const model::TensorPlan& own) const;
   // The memory that weights and pools may use: one number, since all ranks must plan alike. As rank 0 sees the machine; of devices, the least.
   absl::Status AgreeOnMemory(uint64_t mapped_bytes, uint64_t* memory_bytes);

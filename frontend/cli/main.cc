@@ -69,6 +69,7 @@ void AddServe(CLI::App& app, ServeOptions& o, int* status) {
   Forward(serve, s, "cpu-isa", "auto, scalar, avx2, avx512, ...");
   Forward(serve, s, "cuda-graphs", "auto or off: decode steps as CUDA graphs");
   Forward(serve, s, "overlap", "Steps launched beyond the one that computes: auto, 0 or 1");
+  Forward(serve, s, "collectives", "How ranks with a GPU each sum: auto (NCCL where all have it, else through the host's memory), nccl or host");
   // Anything else, as it stands: --supervisor-arg --hang-timeout=5
   const auto raw = [serve](const char* name, std::vector<std::string>* to, const char* help) {
     serve->add_option_function<std::string>(name, [to](const std::string& value) { to->push_back(value); }, help)

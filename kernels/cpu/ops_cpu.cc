@@ -80,11 +80,19 @@ void CpuOps::BeginStep(const Batch& batch) {
 }
 
 void CpuOps::Embed(const Weight& table, float scale, Mat out) {
+  for (const uint32_t id : batch_.tokens) HF_CHECKF(id < table.out, "token {} of {}", id, table.out);
+  EmbedPart(table, 0, scale, out);
+}
+
+void CpuOps::EmbedPart(const Weight& table, int64_t first_id, float scale, Mat out) {
   HF_CHECK(out.rows == static_cast<int64_t>(batch_.tokens.size()) && out.cols == table.in);
   ForElements(out.rows, out.cols, 32, [&](int64_t t, int64_t first, int64_t last) {
     if (first != 0) return;  // a row is read as a whole
-    const uint32_t id = batch_.tokens[static_cast<size_t>(t)];
-    HF_CHECKF(id < table.out, "token {} of {}", id, table.out);
+    const int64_t id = int64_t{batch_.tokens[static_cast<size_t>(t)]} - first_id;
+    if (id < 0 || id >= table.out) {
+      std::fill_n(out.row(t), out.cols, 0.f);
+      return;
+    }
     if (table.layout == kPackNone) {
       DequantizeRow(table.dtype, table.data + id * RowBytes(table.dtype, table.in), out.row(t), table.in);
     } else {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numbers>
 
+#include "kernels/cuda/collective.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/reservation_cuda.h"
@@ -76,9 +77,21 @@ CudaOps::CudaOps(int device, cudaStream_t stream, std::string description, const
       downloads_(&errors_, stream), attention_device_(attention_device), graphs_on_(graphs) {}
 
 CudaOps::~CudaOps() {
-  cudaStreamSynchronize(stream_);
+  errors_.Await(stream_, "waiting for the device");
   DropGraphs();
+  LeaveRanks();
 }
+
+absl::Status CudaOps::JoinRanks(const JoinSpec& spec) {
+  HF_CHECK(collective_ == nullptr);
+  errors_.Check(cudaSetDevice(device_), "choosing the device");
+  auto joined = NcclCollective::Join(&errors_, stream_, spec);
+  if (!joined.ok()) return joined.status();
+  collective_ = *std::move(joined);
+  return absl::OkStatus();
+}
+
+void CudaOps::LeaveRanks() { collective_.reset(); }
 
 Buffer CudaOps::Allocate(int64_t bytes) {
   void* p = nullptr;
@@ -101,13 +114,13 @@ int64_t CudaOps::FreeMemory() const {
 
 void CudaOps::Sync() {
   if (errors_.RefusesInTrial("waiting for the device")) return;
-  errors_.Check(cudaStreamSynchronize(stream_), "waiting for the device");
+  errors_.Await(stream_, "waiting for the device");
   errors_.Check(cudaGetLastError(), "launching a kernel");
   downloads_.Deliver();
 }
 
 absl::Status CudaOps::Health() const {
-  if (errors_.ok()) return absl::OkStatus();
+  if (errors_.ok()) return collective_ == nullptr ? absl::OkStatus() : collective_->status();
   std::string text = fmt::format("CUDA device {}, {}: {}", device_, errors_.doing(), Words(errors_.first()));
   if (errors_.wanted_bytes() > 0) {
     text += fmt::format("; {:.1f} MiB were asked for, {:.1f} MiB were left", static_cast<double>(errors_.wanted_bytes()) / (1 << 20),
@@ -122,7 +135,7 @@ void CudaOps::CopyToHost(std::byte* dst, const std::byte* src, int64_t bytes) { 
 void CudaOps::CopyFromHost(std::byte* dst, const std::byte* src, int64_t bytes) {
   Wrote(dst, bytes);
   if (bytes == 0 || errors_.RefusesInTrial("copying to the device")) return;
-  // From pageable memory the runtime takes the bytes before it returns.
+  errors_.BeforeBlocking();  // from pageable memory the runtime takes the bytes before it returns
   errors_.Check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_), "copying to the device");
 }
 
@@ -130,11 +143,24 @@ void CudaOps::Embed(const Weight& table, float scale, Mat out) {
   Wrote(out);
   HF_CHECK(out.rows == static_cast<int64_t>(batch_.tokens.size()) && out.cols == table.in);
   for (const uint32_t id : batch_.tokens) HF_CHECKF(id < table.out, "token {} of {}", id, table.out);
+  if (ok()) EmbedTokens(table, on_device_.tokens, scale, out);
+}
+
+void CudaOps::EmbedPart(const Weight& table, int64_t first, float scale, Mat out) {
+  Wrote(out);
+  HF_CHECK(out.rows == static_cast<int64_t>(batch_.tokens.size()) && out.cols == table.in);
+  uint32_t* part = part_tokens_.Of<uint32_t>(out.rows);
   if (!ok()) return;
+  TokensOfPart(stream_, on_device_.tokens, first, table.out, part, out.rows);
+  EmbedTokens(table, part, scale, out);
+  ZeroOtherTokens(stream_, on_device_.tokens, first, table.out, out);
+}
+
+void CudaOps::EmbedTokens(const Weight& table, const uint32_t* tokens, float scale, Mat out) {
   if (table.layout == kLayoutPacked) {
-    EmbedPacked(stream_, table, on_device_.tokens, scale, out);
+    EmbedPacked(stream_, table, tokens, scale, out);
   } else {
-    HF_CUDA_NAMESPACE::Embed(stream_, table, on_device_.tokens, scale, out);
+    HF_CUDA_NAMESPACE::Embed(stream_, table, tokens, scale, out);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/batch.h"
+#include "kernels/cuda/collective_nccl.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/make_ops.h"
 #include "kernels/cuda/panel.h"
@@ -27,7 +28,7 @@ class CudaOps final : public Ops {
   ~CudaOps() override;
   cudaStream_t stream() const { return stream_; }   // that every call is enqueued on; for who measures
 
-  std::string Describe() const override { return description_; }
+  std::string Describe() const override { return collective_ == nullptr ? description_ : description_ + ", " + collective_->Describe(); }
   Buffer Allocate(int64_t bytes) override;
   void Sync() override;
   void CopyToHost(std::byte* dst, const std::byte* src, int64_t bytes) override;
@@ -36,12 +37,19 @@ class CudaOps final : public Ops {
   absl::StatusOr<std::unique_ptr<Reservation>> Reserve(int64_t bytes) override;
   int64_t FreeMemory() const override;
   absl::Status Health() const override;
+  absl::Status JoinRanks(const JoinSpec& spec) override;
+  void LeaveRanks() override;
+  DeviceCollective* ranks() override {
+    normed_ = {};  // who asks is about to write rows that this class does not see
+    return collective_.get();
+  }
   WeightLayout LayoutOf(DType type, int64_t out, int64_t in, WeightUse use) const override;
   void Pack(DType type, int64_t out, int64_t in, const WeightLayout& layout, const std::byte* src, std::byte* dst) const override;
   void BeginStep(const Batch& batch) override;
   int64_t PaddedRows(int64_t rows) const override;
   void Repeatable(uint64_t shape, absl::FunctionRef<void()> work) override;
   void Embed(const Weight& table, float scale, Mat out) override;
+  void EmbedPart(const Weight& table, int64_t first, float scale, Mat out) override;
   void RmsNorm(ConstMat x, Vec weight, float eps, Mat out) override;
   void NormForProducts(ConstMat x, Vec weight, float eps, Mat out) override;
   void AddRmsNorm(Mat x, ConstMat y, Vec weight, float eps) override;
@@ -90,6 +98,7 @@ class CudaOps final : public Ops {
 
   CudaOps(int device, cudaStream_t stream, std::string description, const AttentionDevice& attention_device, bool graphs);
   bool ok() const { return errors_.ok(); }
+  void EmbedTokens(const Weight& table, const uint32_t* tokens, float scale, Mat out);
   // Panics when a weight was not packed by this backend, or has another width than x.
   static void CheckWeight(const Weight& w, int64_t in);
   // Every call that writes activations says so: what was made of them earlier is no longer theirs.
@@ -125,7 +134,9 @@ class CudaOps final : public Ops {
   DeviceScratch experts_{&errors_};    // rows sorted by expert
   DeviceScratch wide_{&errors_};       // intermediate rows of GatedMatMul and MoeFfn
   DeviceScratch record_sums_{&errors_}, record_values_{&errors_};   // of split attention (attention_plan.h)
+  DeviceScratch part_tokens_{&errors_};  // of EmbedPart
   AttentionDevice attention_device_;
+  std::unique_ptr<NcclCollective> collective_;  // null: one rank
 
   Batch batch_;                        // as given: host memory
   DeviceBatch on_device_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace holdfast::kernels::HF_CUDA_NAMESPACE {
@@ -30,10 +31,48 @@ bool Errors::RefusesInTrial(const char* doing) {
   return trying_;
 }
 
+void Errors::Watch(cudaStream_t stream, std::function<bool(Instant began)> go_on) {
+  stream_ = stream;
+  go_on_ = std::move(go_on);
+}
+
+// True when there is nothing left to wait for.
+template <class Query>
+bool Errors::Poll(Query query, const char* doing) {
+  constexpr Duration kLookEvery = std::chrono::milliseconds(1), kBusy = std::chrono::milliseconds(20), kNap = std::chrono::microseconds(50);
+  if (!go_on_) return false;
+  Check(cudaGetLastError(), "launching a kernel");  // "not ready" would take its place
+  const Instant began = Clock::Real().Now();
+  for (Instant looked = began;;) {
+    const cudaError_t e = query();
+    if (cudaPeekAtLastError() == cudaErrorNotReady) cudaGetLastError();
+    if (e != cudaErrorNotReady) {
+      Check(e, doing);
+      return true;
+    }
+    const Instant now = Clock::Real().Now();
+    if (now - looked >= kLookEvery) {
+      looked = now;
+      if (!go_on_(began)) return false;
+    }
+    // As long as a step of decoding takes, a core is worth less than the time a sleep takes to end.
+    now - began < kBusy ? std::this_thread::yield() : std::this_thread::sleep_for(kNap);
+  }
+}
+
+void Errors::Await(cudaStream_t stream, const char* doing) {
+  if (!Poll([&] { return cudaStreamQuery(stream); }, doing)) Check(cudaStreamSynchronize(stream), doing);
+}
+
+void Errors::Await(cudaEvent_t event, const char* doing) {
+  if (!Poll([&] { return cudaEventQuery(event); }, doing)) Check(cudaEventSynchronize(event), doing);
+}
+
 void* DeviceScratch::Get(int64_t bytes) {
   if (bytes <= bytes_) return data_;
   if (errors_->RefusesInTrial("growing scratch memory")) return data_;
   errors_->Moved();
+  if (data_ != nullptr) errors_->BeforeBlocking();
   cudaFree(data_);
   data_ = nullptr;
   bytes_ = 0;
@@ -44,7 +83,7 @@ void* DeviceScratch::Get(int64_t bytes) {
 }
 
 void StepBlock::Free() {
-  if (device_ != nullptr) errors_->Moved();
+  if (device_ != nullptr) errors_->Moved(), errors_->BeforeBlocking();
   cudaFree(device_);
   for (int i = 0; i < 2; ++i) {
     cudaFreeHost(host_[i]);
@@ -73,7 +112,7 @@ std::byte* StepBlock::Begin(int64_t bytes) {
     bytes_ = size;
   }
   side_ = 1 - side_;
-  if (sent_[side_]) errors_->Check(cudaEventSynchronize(copied_[side_]), "waiting for an upload");
+  if (sent_[side_]) errors_->Await(copied_[side_], "waiting for an upload");
   sent_[side_] = false;
   return host_[side_];
 }
@@ -89,7 +128,7 @@ Uploads::~Uploads() {
 }
 
 void Uploads::Free(Half* h) {
-  if (h->done != nullptr) cudaEventSynchronize(h->done), cudaEventDestroy(h->done);
+  if (h->done != nullptr) errors_->BeforeBlocking(), cudaEventSynchronize(h->done), cudaEventDestroy(h->done);
   cudaFreeHost(h->host);
   cudaFree(h->device);
   *h = Half();
@@ -100,7 +139,7 @@ void Uploads::NextHalf() {
   if (old.sent) errors_->Check(cudaEventRecord(old.done, stream_), "marking an upload");
   active_ = 1 - active_;
   Half& h = halves_[active_];
-  if (h.sent) errors_->Check(cudaEventSynchronize(h.done), "waiting for an upload");
+  if (h.sent) errors_->Await(h.done, "waiting for an upload");
   h.sent = false;
   h.used = 0;
 }
@@ -145,6 +184,7 @@ void Downloads::Start(std::byte* dst, const std::byte* src, int64_t bytes) {
     if (errors_->Check(cudaMallocHost(&p, kBytes), "allocating pinned memory")) pinned_ = static_cast<std::byte*>(p);
   }
   if (pinned_ == nullptr || used_ + bytes > kBytes) {
+    errors_->BeforeBlocking();
     errors_->Check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_), "downloading");
     return;
   }

@@ -6,7 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
+
+#include "proto/base/clock.h"
 
 #if !defined(HF_CUDA_NAMESPACE)
 #define HF_CUDA_NAMESPACE cuda
@@ -15,7 +18,7 @@
 namespace holdfast::kernels::HF_CUDA_NAMESPACE {
 
 // What the backend's parts tell it: the first error of the runtime's calls and what was being done; and how often memory that kernels know by
-// address was replaced.
+// address was replaced. And how to wait for the device.
 class Errors {
  public:
   // True when e is success. bytes: that were asked for, of a call that takes memory.
@@ -39,10 +42,24 @@ class Errors {
   void Moved() { ++moves_; }
   uint64_t moves() const { return moves_; }
 
+  // With other ranks the device may wait for them, and they may be gone: from now on every wait of the host looks at the device again and
+  // again and asks go_on, with when it began, in between. False: whatever kept `stream` has been ended, and the wait is what it was. Null:
+  // no other ranks any more.
+  void Watch(cudaStream_t stream, std::function<bool(Instant began)> go_on);
+  void Await(cudaStream_t stream, const char* doing);
+  void Await(cudaEvent_t event, const char* doing);
+  // Before a call that waits for the device by itself (cudaFree, copies from and to pageable memory).
+  void BeforeBlocking() { if (go_on_) Await(stream_, "waiting for the device"); }
+
  private:
+  template <class Query>
+  bool Poll(Query query, const char* doing);
+
   Failure failure_, trial_;
   bool trying_ = false;
   uint64_t moves_ = 0;
+  cudaStream_t stream_ = nullptr;
+  std::function<bool(Instant)> go_on_;
 };
 
 // Device memory of the backend's own; contents undefined after each Get. Growing waits for the device.

@@ -57,10 +57,18 @@ void ReferenceOps::Pack(DType, int64_t, int64_t, const WeightLayout& layout, con
 }
 
 void ReferenceOps::Embed(const Weight& table, float scale, Mat out) {
+  for (const uint32_t id : batch_->tokens) HF_CHECKF(id < table.out, "token {} of {}", id, table.out);
+  EmbedPart(table, 0, scale, out);
+}
+
+void ReferenceOps::EmbedPart(const Weight& table, int64_t first, float scale, Mat out) {
   HF_CHECK(out.rows == static_cast<int64_t>(batch_->tokens.size()) && out.cols == table.in);
   for (int64_t t = 0; t < out.rows; ++t) {
-    const uint32_t id = batch_->tokens[static_cast<size_t>(t)];
-    HF_CHECKF(id < table.out, "token {} of {}", id, table.out);
+    const int64_t id = int64_t{batch_->tokens[static_cast<size_t>(t)]} - first;
+    if (id < 0 || id >= table.out) {
+      std::fill_n(out.row(t), out.cols, 0.f);
+      continue;
+    }
     DequantizeRow(table.dtype, table.data + id * RowBytes(table.dtype, table.in), out.row(t), table.in);
     for (int64_t i = 0; i < out.cols; ++i) out.row(t)[i] *= scale;
   }

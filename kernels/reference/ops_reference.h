@@ -19,6 +19,7 @@ class ReferenceOps final : public Ops {
   void Pack(DType type, int64_t out, int64_t in, const WeightLayout& layout, const std::byte* src, std::byte* dst) const override;
   void BeginStep(const Batch& batch) override { batch_ = &batch; }
   void Embed(const Weight& table, float scale, Mat out) override;
+  void EmbedPart(const Weight& table, int64_t first, float scale, Mat out) override;
   void RmsNorm(ConstMat x, Vec weight, float eps, Mat out) override;
   void AddRmsNorm(Mat x, ConstMat y, Vec weight, float eps) override;
   void MatMul(ConstMat x, std::span<const Product> products) override;

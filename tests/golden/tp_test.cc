@@ -2,16 +2,21 @@
 // nothing else differs.
 #include <catch2/catch.hpp>
 
+#include <cuda_runtime.h>
+
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
 
+#include "kernels/device_collective.h"
+#include "tests/support/fake_nccl.h"
 #include "tests/support/model_harness.h"
 #include "tests/support/ranks.h"
 #include "tests/support/simt/emulated_ops.h"
 #include "worker/model/tools/make_model.h"
+#include "worker/tp/device_group.h"
 
 namespace holdfast::test {
 namespace {
@@ -31,9 +36,14 @@ std::vector<float> ReadLogits(const std::string& name) {
   return out;
 }
 
-std::unique_ptr<kernels::Ops> MakeOps(const std::string& backend) {
+std::unique_ptr<kernels::Ops> MakeOps(const std::string& backend, uint32_t rank, uint32_t ranks) {
   if (backend == "reference") return kernels::MakeReferenceOps();
-  if (backend == "cuda emulated") return kernels::cuda_emulated::MakeOps({}).value();
+  if (backend.find("cuda emulated") == 0) {
+    kernels::CudaOptions device;
+    device.device = static_cast<int>(rank);
+    device.devices = static_cast<int>(ranks);
+    return kernels::cuda_emulated::MakeOps(device).value();
+  }
   kernels::CpuOptions options;
   options.threads = 1;
   return kernels::MakeCpuOps(options);
@@ -44,8 +54,16 @@ std::unique_ptr<kernels::Ops> MakeOps(const std::string& backend) {
 std::vector<float> Logits(const model::GgufFile& file, const std::string& backend, uint32_t ranks, const std::vector<uint32_t>& ids, size_t chunk = 0,
                           bool company = false, std::string* why = nullptr) {
   std::vector<float> out;
-  RunRanks(ranks, [&](uint32_t rank, tp::Group&, tp::ShmCollective& collective) {
-    const auto ops = MakeOps(backend);
+  simt::TheFakeDevice().count = static_cast<int>(ranks);
+  RunRanks(ranks, [&](uint32_t rank, tp::Group& group, tp::ShmCollective& collective) {
+    const auto ops = MakeOps(backend, rank, ranks);
+    if (backend == "cuda emulated, joined") {
+      tp::JoinOptions join;
+      join.wanted = tp::Collectives::kNccl;
+      join.load = [] { return &FakeNccl(); };
+      const auto joined = tp::JoinDevices(ops.get(), &collective, &group, join);
+      HF_CHECKF(joined.ok() && ops->ranks() != nullptr, "{}", std::string(joined.status().message()));
+    }
     HarnessOptions options;
     options.ranks = &collective;
     auto h = ModelHarness::Open(file, ops.get(), options);
@@ -118,6 +136,20 @@ TEST_CASE("the rows of two ranks are the same from run to run, however the promp
     CHECK(SameBits(Logits(**file, "auto", 2, ids), whole));
     CHECK(SameBits(Logits(**file, "auto", 2, ids, 3), whole));
     CHECK(SameBits(Logits(**file, "auto", 2, ids, 5, true), whole));
+  }
+}
+
+TEST_CASE("devices that sum by themselves give the bits of sums through the host", "[golden][tp]") {
+  for (const char* name : {"llama", "gemma4-q4", "qwen3moe"}) {
+    const auto file = model::GgufFile::Open(Path(std::string(name) + ".gguf"));
+    REQUIRE(file.ok());
+    auto ids = ReadIds(std::string(name) == "gemma4-q4" ? "gemma4" : "other");
+    ids.resize(12);
+    CAPTURE(name);
+    const auto through_host = Logits(**file, "cuda emulated", 2, ids);
+    REQUIRE(!through_host.empty());
+    CHECK(SameBits(Logits(**file, "cuda emulated, joined", 2, ids), through_host));
+    CHECK(SameBits(Logits(**file, "cuda emulated, joined", 2, ids, 5, true), through_host));
   }
 }
 

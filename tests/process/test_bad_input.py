@@ -90,6 +90,8 @@ def test_missing_unreadable_and_odd_paths(tmp_path):
     (["--tp", "3"], "numbers of ranks that work are 1, 2"),
     (["--no-such-flag"], "no-such-flag"),
     (["--cpu-isa", "vax"], "cpu-isa|vax"),
+    (["--collectives", "ring"], "collectives"),
+    (["--tp", "2", "--backend", "cpu", "--collectives", "nccl"], "--collectives nccl: the backend computes in the host's memory; --collectives auto"),
 ])
 def test_impossible_flags_exit_64(flags, says):
     import re

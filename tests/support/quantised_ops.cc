@@ -39,6 +39,7 @@ class QuantisedActivationOps final : public Ops {
   }
   void BeginStep(const Batch& batch) override { inner_->BeginStep(batch); }
   void Embed(const Weight& table, float scale, Mat out) override { inner_->Embed(table, scale, out); }
+  void EmbedPart(const Weight& table, int64_t first, float scale, Mat out) override { inner_->EmbedPart(table, first, scale, out); }
   void RmsNorm(ConstMat x, Vec weight, float eps, Mat out) override { inner_->RmsNorm(x, weight, eps, out); }
   void AddRmsNorm(Mat x, ConstMat y, Vec weight, float eps) override { inner_->AddRmsNorm(x, y, weight, eps); }
   void MatMul(ConstMat x, std::span<const Product> products) override {

@@ -59,7 +59,7 @@ void Gemma3Model::Compute(kernels::Ops& ops, const kernels::Batch& batch, const 
   const int64_t rows = static_cast<int64_t>(batch.tokens.size());
   HF_CHECK(kv.layers.size() == layers_.size());
   const Mat x = x_.View(rows, hparams_.dim), h = h_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
-  Embed(ops, batch, embedding_, hparams_.embedding_scale, x);
+  Embed(ops, embedding_, hparams_.embedding_scale, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (!LayerBegins()) return;
     const Layer& layer = layers_[i];

@@ -128,7 +128,7 @@ void Gemma4Model::PerLayerInputs(kernels::Ops& ops, const kernels::Batch& batch)
   const int64_t rows = static_cast<int64_t>(batch.tokens.size());
   const int64_t layers = static_cast<int64_t>(layers_.size()), p = hparams_.per_layer_input;
   const Mat a = per_layer_.View(rows, layers * p), b = per_layer_proj_.View(rows, layers * p);
-  Embed(ops, batch, per_layer_embedding_, std::sqrt(static_cast<float>(p)), a);
+  Embed(ops, per_layer_embedding_, std::sqrt(static_cast<float>(p)), a);
   const Product product{per_layer_model_proj_, b, {}, false};
   ops.MatMul(x_.View(rows, hparams_.dim), {&product, 1});
   ops.Scale(b, 1.f / std::sqrt(static_cast<float>(hparams_.dim)));
@@ -207,7 +207,7 @@ void Gemma4Model::Compute(kernels::Ops& ops, const kernels::Batch& batch, const 
   const int64_t rows = static_cast<int64_t>(batch.tokens.size());
   HF_CHECK(kv.layers.size() == layers_.size());
   const Mat x = x_.View(rows, hparams_.dim), y = y_.View(rows, hparams_.dim);
-  Embed(ops, batch, embedding_, hparams_.embedding_scale, x);
+  Embed(ops, embedding_, hparams_.embedding_scale, x);
   if (hparams_.per_layer_input > 0) PerLayerInputs(ops, batch);
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (!LayerBegins()) return;

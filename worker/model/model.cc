@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "kernels/device_collective.h"
 #include "proto/base/check.h"
 #include "worker/model/families.h"
 
@@ -37,20 +38,9 @@ Model::Model(Hparams hparams, std::shared_ptr<const WeightStore> weights, tp::Co
   HF_CHECKF(head_.out == vocab_shares_[ranks_->rank()], "the weights are of another shard: {} of {} rows", head_.out, hparams_.vocab);
 }
 
-void Model::Embed(kernels::Ops& ops, const kernels::Batch& batch, const kernels::Weight& table, float scale, kernels::Mat out) {
+void Model::Embed(kernels::Ops& ops, const kernels::Weight& table, float scale, kernels::Mat out) {
   if (ranks_ == nullptr) return ops.Embed(table, scale, out);
-  // Tokens of another rank's rows look up some row of ours, which is then made zero: the sum has one that is not.
-  const auto ours = [&](uint32_t token) { return token >= first_token_ && token < first_token_ + table.out; };
-  part_tokens_.clear();
-  for (const uint32_t token : batch.tokens) part_tokens_.push_back(ours(token) ? static_cast<uint32_t>(token - first_token_) : 0);
-  kernels::Batch part = batch;
-  part.tokens = part_tokens_;
-  ops.BeginStep(part);
-  ops.Embed(table, scale, out);
-  for (size_t t = 0; t < batch.tokens.size(); ++t) {
-    if (!ours(batch.tokens[t])) ops.Scale(out.Rows(static_cast<int64_t>(t), 1), 0.f);
-  }
-  ops.BeginStep(batch);
+  ops.EmbedPart(table, first_token_, scale, out);  // of each row's sum one part is not zero
   SumOverRanks(ops, out);
 }
 
@@ -64,6 +54,11 @@ void Model::AddProduct(kernels::Ops& ops, const kernels::Weight& w, kernels::Vec
 void Model::SumOverRanks(kernels::Ops& ops, kernels::Mat x) {
   if (ranks_ == nullptr || !status_.ok()) return;
   HF_CHECK(x.stride == x.cols);
+  if (kernels::DeviceCollective* device = ops.ranks()) {
+    device->AllReduceSum(x.data, x.rows * x.cols);
+    status_ = device->status();
+    return;
+  }
   const kernels::Mat part = OnHost(ops, x);
   ops.Sync();
   status_ = ranks_->AllReduceSum({part.data, static_cast<size_t>(x.rows * x.cols)});
@@ -125,6 +120,11 @@ void Model::Logits(kernels::Ops& ops, std::span<const int32_t> rows, kernels::Ma
   ops.MatMul(hidden, {&product, 1});
   if (hparams_.logit_softcap > 0.f) ops.Softcap(part, hparams_.logit_softcap);
   if (!divided() || !status_.ok()) return;
+  if (kernels::DeviceCollective* device = ops.ranks()) {
+    device->GatherColumns(part, vocab_shares_, out);
+    status_ = device->status();
+    return;
+  }
   const kernels::Mat mine = OnHost(ops, part);
   ops.Sync();
   const bool whole = ranks_->rank() == 0, apart = mine.data != part.data;

@@ -5,7 +5,8 @@
 // Threads: one caller. A Model owns its activations and nothing of the cache or the weights.
 //
 // With several ranks a model computes with its part of the weights (shard.h): the residual stream is whole and the same on every rank, the
-// products that reduce over a divided width are summed over the ranks. A rank that lost its peers computes no further: status() says so.
+// products that reduce over a divided width are summed over the ranks: by the devices themselves where they are joined (Ops::ranks), else
+// through the host. A rank that lost its peers computes no further: status() says so, or Ops::Health() after a Sync.
 #include <absl/status/statusor.h>
 
 #include <cstdint>
@@ -68,7 +69,7 @@ class Model {
   // What must be added once for the whole group (a bias, the residual) is added by rank 0.
   bool adds_once() const { return ranks_ == nullptr || ranks_->rank() == 0; }
   // Rows of the table for the tokens of the batch that ops has begun; each rank holds some of the rows.
-  void Embed(kernels::Ops& ops, const kernels::Batch& batch, const kernels::Weight& table, float scale, kernels::Mat out);
+  void Embed(kernels::Ops& ops, const kernels::Weight& table, float scale, kernels::Mat out);
   // x += w in + bias, where the ranks divide the width that w reduces over.
   void AddProduct(kernels::Ops& ops, const kernels::Weight& w, kernels::Vec bias, kernels::ConstMat in, kernels::Mat x);
   // Experts too narrow to be divided are whole on every rank: their output is no part of a sum.
@@ -105,10 +106,9 @@ class Model {
   tp::Collective* const ranks_;
   std::vector<int64_t> vocab_shares_;                                 // [rank], when divided
   int64_t first_token_ = 0;
-  // x where collectives can reach it: itself, or, after the next Sync, a copy.
+  // x where the host's collectives can reach it: itself, or, after the next Sync, a copy.
   kernels::Mat OnHost(kernels::Ops& ops, kernels::Mat x);
 
-  std::vector<uint32_t> part_tokens_;
   std::vector<float> host_, host_whole_;                              // of OnHost; of rank 0's gathered logits
   absl::Status status_;
 };

@@ -54,6 +54,8 @@ class Group final {
 
   // `stopped` is asked between the slices of every wait: true ends it with kCancelled.
   void OnWait(std::function<bool()> stopped) { stopped_ = std::move(stopped); }
+  // One such look, for who waits by other means since `began`: not ok when it should not wait any more.
+  absl::Status StillWorthWaiting(Instant began) { return Look(began, options_.timeout); }
 
   uint32_t rank() const { return options_.rank; }
   uint32_t size() const { return options_.size; }

@@ -114,7 +114,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (!IsAlive(exec, "cudaGraphLaunch")) return Answer(cudaErrorInvalidValue);
   ++Counting().graph_launches;
   for (const Work& w : exec->work) {
-    if (const cudaError_t e = Put(stream, w); e != cudaSuccess) return Answer(e);
+    if (const cudaError_t e = PutWork(stream, w); e != cudaSuccess) return Answer(e);
   }
   return Answer(cudaSuccess);
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "proto/base/check.h"
@@ -19,6 +20,7 @@ namespace simt {
 namespace {
 
 thread_local cudaError_t g_last = cudaSuccess;
+thread_local int g_device = 0;
 
 struct Pinned {
   std::mutex mutex;
@@ -31,7 +33,7 @@ Pinned& ThePinned() {
 struct Streams {
   std::mutex mutex;
   std::vector<Stream*> all;
-  Stream legacy;
+  std::map<int, Stream> legacy;      // of each device
 };
 Streams& TheStreams() {
   static Streams* s = new Streams;
@@ -48,7 +50,13 @@ bool IsPinned(const void* p) {
 
 }  // namespace
 
-Stream* Of(cudaStream_t s) { return s == nullptr ? &TheStreams().legacy : s; }
+Stream* Of(cudaStream_t s) {
+  if (s != nullptr) return s;
+  std::lock_guard lock(TheStreams().mutex);
+  Stream& legacy = TheStreams().legacy[g_device];
+  legacy.device = g_device;
+  return &legacy;
+}
 
 cudaError_t Answer(cudaError_t e) {
   if (e == cudaSuccess && Faulted()) e = cudaErrorLaunchFailure;
@@ -56,20 +64,24 @@ cudaError_t Answer(cudaError_t e) {
   return e;
 }
 
-void DrainTo(Stream* s, uint64_t until) {
+bool TryTo(Stream* s, uint64_t until) {
   std::lock_guard running(s->drain);
   for (;;) {
-    Work work;
+    Work* work = nullptr;
     {
       std::lock_guard lock(s->mutex);
-      if (s->done >= until || s->queue.empty()) return;
-      work = std::move(s->queue.front());
-      s->queue.pop_front();
+      if (s->done >= until || s->queue.empty()) return true;
+      work = &s->queue.front();      // a deque's elements stay where they are when others come
     }
-    if (!Faulted()) work();
+    if (!Faulted() && !(*work)()) return false;
     std::lock_guard lock(s->mutex);
+    s->queue.pop_front();
     ++s->done;
   }
+}
+
+void DrainTo(Stream* s, uint64_t until) {
+  while (!TryTo(s, until)) std::this_thread::yield();
 }
 
 uint64_t PutSoFar(Stream* s) {
@@ -81,13 +93,15 @@ void DrainAll() {
   std::vector<Stream*> all;
   {
     std::lock_guard lock(TheStreams().mutex);
-    all = TheStreams().all;
+    for (Stream* s : TheStreams().all) {
+      if (s->device == g_device) all.push_back(s);
+    }
   }
-  all.push_back(&TheStreams().legacy);
+  all.push_back(Of(nullptr));
   for (Stream* s : all) DrainTo(s, PutSoFar(s));
 }
 
-cudaError_t Put(cudaStream_t stream, Work work) {
+cudaError_t PutWork(cudaStream_t stream, Work work) {
   Stream* s = Of(stream);
   std::lock_guard lock(s->mutex);
   if (s->capture != nullptr) {
@@ -141,10 +155,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= TheFakeDevice().count) return Answer(cudaErrorInvalidDevice);
+  g_device = device;
   return Answer(TheFakeDevice().use_error);
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = g_device;
   return Answer(cudaSuccess);
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
@@ -259,6 +274,7 @@ cudaError_t cudaMemsetAsync(void* dst, int value, size_t bytes, cudaStream_t str
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new Stream;
+  (*stream)->device = g_device;
   std::lock_guard lock(TheStreams().mutex);
   TheStreams().all.push_back(*stream);
   return Answer(TheFakeDevice().use_error);
@@ -282,7 +298,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Stream* s = Of(stream);
   if (const cudaError_t e = NotWhileCapturing(s); e != cudaSuccess) return Answer(e);
-  DrainTo(s, PutSoFar(s));
+  if (!TryTo(s, PutSoFar(s))) return Answer(cudaErrorNotReady);
+  CheckMemory("at cudaStreamQuery");
+  if (TheFakeDevice().next_sync_error != cudaSuccess) return Answer(std::exchange(TheFakeDevice().next_sync_error, cudaSuccess));
   return Answer(cudaSuccess);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -296,7 +314,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     NotWhileCapturing(Of(stream));
     return Answer(cudaErrorStreamCaptureIsolation);
   }
-  return Answer(Put(stream, [other = event->stream, at = event->at] { DrainTo(other, at); }));
+  return Answer(PutWork(stream, [other = event->stream, at = event->at] { return TryTo(other, at); }));
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*f)(void*), void* data) {
   return Answer(Put(stream, [f, data] { f(data); }));
@@ -325,7 +343,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event->stream != nullptr) DrainTo(event->stream, event->at);
   return Answer(cudaSuccess);
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->captured || event->stream == nullptr || TryTo(event->stream, event->at)) return cudaEventSynchronize(event);
+  return Answer(cudaErrorNotReady);
+}
 cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return Answer(cudaErrorNotSupported); }
 
 cudaError_t EnqueueLaunch(LaunchSpec spec, cudaStream_t stream) {
@@ -333,6 +354,12 @@ cudaError_t EnqueueLaunch(LaunchSpec spec, cudaStream_t stream) {
   if (TheFakeDevice().launch_error != cudaSuccess) return Answer(TheFakeDevice().launch_error);
   ++Counting().launches;
   return Answer(Put(stream, [spec = std::move(spec)] { RunLaunch(spec); }));
+}
+
+cudaError_t EnqueueAttempt(cudaStream_t stream, std::function<bool()> attempt) {
+  if (Faulted()) return Answer(cudaErrorLaunchFailure);
+  if (const cudaError_t e = NotWhileCapturing(Of(stream)); e != cudaSuccess) return Answer(e);  // nobody needs it yet
+  return Answer(PutWork(stream, std::move(attempt)));
 }
 
 }  // namespace simt

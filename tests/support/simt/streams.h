@@ -8,11 +8,12 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace simt {
 
-using Work = std::function<void()>;
+using Work = std::function<bool()>;   // false: not yet, something waits for another device
 
 // Launches and copies with their arguments, in order. An executable graph is a copy of it.
 struct Graph {
@@ -27,6 +28,7 @@ struct Capture {
 };
 
 struct Stream {
+  int device = 0;
   std::recursive_mutex drain;        // held while work runs
   std::mutex mutex;
   std::deque<Work> queue;
@@ -45,13 +47,21 @@ struct AtomicCounts {
 };
 AtomicCounts& Counting();            // what TheCounts gives
 
-Stream* Of(cudaStream_t stream);     // null: the legacy one
+Stream* Of(cudaStream_t stream);     // null: the legacy one of this thread's device
 cudaError_t Answer(cudaError_t e);   // what a call returns: e, kept for cudaGetLastError, or the device's fault
+bool TryTo(Stream* s, uint64_t until);   // runs what can run; false: something waits for another device
 void DrainTo(Stream* s, uint64_t until);
 uint64_t PutSoFar(Stream* s);
-void DrainAll();
+void DrainAll();                     // of this thread's device: another's may wait for ours
 // Into the queue, or into the graph that the stream captures. Not ok: the capture was invalidated before.
-cudaError_t Put(cudaStream_t stream, Work work);
+cudaError_t PutWork(cudaStream_t stream, Work work);
+template <class F>
+cudaError_t Put(cudaStream_t stream, F f) {
+  return PutWork(stream, [f = std::move(f)]() mutable {
+    f();
+    return true;
+  });
+}
 
 // What a capturing stream does not do (a wait, a query, a pageable copy): cudaSuccess when it captures nothing; else the capture is invalid from
 // now on, and this is the answer.

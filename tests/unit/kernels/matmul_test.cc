@@ -241,6 +241,18 @@ TEST_CASE("rows are looked up exactly, from a table of its own or from the packe
         b.ops->BeginStep(batch);
         b.ops->Embed(table.weight, 22.5f, got.mat());
         CHECK(got.Get() == want);
+        // The same table as rows 1000 to 1049 of a vocabulary: what it does not hold is zero.
+        std::vector<uint32_t> others = tokens;
+        for (uint32_t& id : others) id += 1000;
+        others[1] = 1050;
+        others[3] = 999;
+        others[4] = 16;
+        auto part = want;
+        for (const size_t t : {1u, 3u, 4u}) std::fill_n(part.begin() + static_cast<int64_t>(t) * in, in, 0.f);
+        batch.tokens = others;
+        b.ops->BeginStep(batch);
+        b.ops->EmbedPart(table.weight, 1000, 22.5f, got.mat());
+        CHECK(got.Get() == part);
       }
     }
   }

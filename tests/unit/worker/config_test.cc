@@ -64,6 +64,7 @@ TEST_CASE("impossible flags are refused with words", "[config]") {
       {{"--model", "m", "--cache-type", "tree"}, "cache-type"},
       {{"--model", "m", "--cuda-graphs", "some"}, "cuda-graphs"},
       {{"--model", "m", "--overlap", "2"}, "overlap"},
+      {{"--model", "m", "--collectives", "gossip"}, "collectives"},
       {{"--model", "m", "--no-such-flag"}, "no-such-flag"},
   };
   for (const Row& row : rows) {

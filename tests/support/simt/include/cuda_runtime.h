@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -319,6 +320,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
                                              cudaDriverEntryPointQueryResult* result = nullptr);
 
 cudaError_t EnqueueLaunch(LaunchSpec spec, cudaStream_t stream);
+// Work that may have to wait for another device: it is tried until it says true, and holds up what is behind it in the stream.
+cudaError_t EnqueueAttempt(cudaStream_t stream, std::function<bool()> attempt);
 
 // What a test makes of the device: how many there are, what a call answers.
 struct FakeDevice {
