@@ -19,6 +19,7 @@
 #include <string>
 
 #include "kernels/buffer.h"
+#include "kernels/draw.h"
 #include "kernels/reservation.h"
 #include "kernels/view.h"
 
@@ -174,6 +175,19 @@ class Ops {
   virtual void ActivateInPlace(Mat x, Activation activation) = 0;
   virtual void Softcap(Mat x, float cap) = 0;                    // x = cap * tanh(x / cap)
   virtual void GatherRows(ConstMat x, std::span<const int32_t> rows, Mat out) = 0;  // out[i] = x[rows[i]]; rows is host memory
+
+  // ---- drawing tokens ----------------------------------------------------------------------------------------------
+  // False: the caller draws, on the host. True: Draw, and batches may await tokens (Batch::awaited).
+  virtual bool DrawsTokens() const { return false; }
+  // Memory for Draws of up to `rows` rows of `vocab` logits and for `slots` tokens a step; before the first Draw.
+  virtual void ReserveDraws([[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t slots, [[maybe_unused]] int64_t vocab) {}
+  // Draws a token from each row of logits whose spec (one a row) has a slot; such a row's logits are overwritten. The token stays in its slot for
+  // a batch that awaits it, until another is drawn into the slot; out[slot] is there after Sync, or after Wait for a later mark.
+  virtual void Draw([[maybe_unused]] Mat logits, [[maybe_unused]] std::span<const DrawSpec> specs, [[maybe_unused]] Drawn* out) {}
+  // A mark behind the calls so far, and the wait for it: as Sync, for what came before the mark. Marks are waited for in their order, and two at
+  // most are not waited for.
+  virtual uint64_t Mark() { return 0; }
+  virtual void Wait([[maybe_unused]] uint64_t mark) { Sync(); }
 
   // ---- KV pages -----------------------------------------------------------------------------------------------------
   // Bytes of one page of one layer; a multiple of 64.

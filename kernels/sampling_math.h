@@ -1,6 +1,6 @@
 #pragma once
-// The arithmetic of drawing a token, shared by the host's sampler (worker/exec/sampler.cc) and the devices' (kernels/cuda/sample.cu), so that both draw
-// the same token from the same logits, to the bit.
+// The arithmetic of drawing a token, shared by the host's sampler (worker/exec/sampler.cc) and the devices' (kernels/cuda/sample.cu), so that
+// both draw the same token from the same logits.
 //
 // A device adds in an order of its own. So nothing here that is added up is a float: a token's weight is an integer, 2^40 for the best token
 // and floor(2^40 * exp((logit - best) / temperature)) for the others, and sums of integers do not depend on their order. What comes before the
@@ -28,14 +28,15 @@ HF_HD inline float RoundedDiv(float a, float b) { return a / b; }
 
 inline constexpr float kMinExponent = -87.f;        // below it exp() leaves the normal floats: FastExp gives zero
 inline constexpr float kMinWeightExponent = -27.7f; // below it a weight is zero (2^-40 is exp(-27.726)); from it on, at least 1
-inline constexpr float kMinTemperature = 1e-6f;
+inline constexpr float kMinTemperature = 1e-6f, kMaxTemperature = 1e30f;   // so that no exponent is a product of infinity and zero
 inline constexpr int kWeightBits = 40;              // vocabularies up to 2^20 tokens sum below 2^61
 
 // exp(x) for x <= 0: 2^n * p(f), |relative error| < 2e-7, exactly 1 at 0; zero below `least` (>= kMinExponent). Without branches, so that
 // loops over it vectorise. NaN gives anything: look before.
 HF_HD inline float FastExp(float x, float least = kMinExponent) {
   const float clamped = x > kMinExponent ? x : kMinExponent;
-  const float n = static_cast<float>(static_cast<int32_t>(RoundedAdd(RoundedMul(clamped, 1.44269504088896341f), -0.5f)));  // <= 0: truncation rounds to nearest
+  const float half_below = RoundedAdd(RoundedMul(clamped, 1.44269504088896341f), -0.5f);  // <= 0: truncation rounds to nearest
+  const float n = static_cast<float>(static_cast<int32_t>(half_below));
   const float f = RoundedAdd(RoundedAdd(clamped, RoundedMul(n, -0.693359375f)), RoundedMul(n, 2.12194440e-4f));
   float p = 1.9875691500e-4f;
   p = RoundedAdd(RoundedMul(p, f), 1.3981999507e-3f);
@@ -49,7 +50,10 @@ HF_HD inline float FastExp(float x, float least = kMinExponent) {
 }
 
 // What a logit's distance to the best is multiplied by; for temperature > 0.
-inline float InverseTemperature(float temperature) { return 1.f / (temperature > kMinTemperature ? temperature : kMinTemperature); }
+inline float InverseTemperature(float temperature) {
+  const float least = temperature > kMinTemperature ? temperature : kMinTemperature;
+  return 1.f / (least < kMaxTemperature ? least : kMaxTemperature);
+}
 
 // (logit - best) / temperature: <= 0, and no less for a higher logit. It falls below kMinWeightExponent for a suffix of the order.
 HF_HD inline float Exponent(float logit, float best, float inverse) { return RoundedMul(RoundedAdd(logit, -best), inverse); }

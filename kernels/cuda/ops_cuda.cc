@@ -290,6 +290,13 @@ void CudaOps::Rope(Mat x, int32_t heads, const RopeParams& p) {
   if (const float* table = RopeTableFor(p)) HF_CUDA_NAMESPACE::Rope(stream_, x, heads, p.kind, p.dims, table);
 }
 
+void CudaOps::Draw(Mat logits, std::span<const DrawSpec> specs, Drawn* out) { draws_.Draw(logits, specs, out); }
+
+void CudaOps::Wait(uint64_t mark) {
+  downloads_.Wait(mark);
+  errors_.Check(cudaGetLastError(), "launching a kernel");
+}
+
 void CudaOps::CopyPage(std::byte* dst, const std::byte* src, int64_t bytes) {
   Wrote(dst, bytes);
   if (errors_.RefusesInTrial("copying a page")) return;

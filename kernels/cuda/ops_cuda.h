@@ -14,6 +14,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/batch.h"
 #include "kernels/cuda/collective_nccl.h"
+#include "kernels/cuda/draws.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/make_ops.h"
 #include "kernels/cuda/panel.h"
@@ -68,6 +69,11 @@ class CudaOps final : public Ops {
   void ActivateInPlace(Mat x, Activation activation) override;
   void Softcap(Mat x, float cap) override;
   void GatherRows(ConstMat x, std::span<const int32_t> rows, Mat out) override;
+  bool DrawsTokens() const override { return true; }
+  void ReserveDraws(int64_t rows, int64_t slots, int64_t vocab) override { draws_.Reserve(rows, slots, vocab); }
+  void Draw(Mat logits, std::span<const DrawSpec> specs, Drawn* out) override;
+  uint64_t Mark() override { return downloads_.Mark(); }
+  void Wait(uint64_t mark) override;
   int64_t KvPageBytes(KvDType type, int32_t page_size, int32_t kv_heads, int32_t head_dim_k, int32_t head_dim_v) const override;
   void CopyPage(std::byte* dst, const std::byte* src, int64_t bytes) override;
 
@@ -128,6 +134,7 @@ class CudaOps final : public Ops {
   StepBlock step_;                     // the step's batch
   Uploads uploads_;                    // what one kernel reads
   Downloads downloads_;
+  Draws draws_{&errors_, stream_, &downloads_};
   DeviceScratch panels_[2] = {DeviceScratch(&errors_), DeviceScratch(&errors_)};   // of a product's activations: int8, float (panel.h)
   ConstMat normed_;                    // rows whose int8 panel NormForProducts made; none when it or they are no longer what they were
   bool takes_int8_ = false;            // some product did

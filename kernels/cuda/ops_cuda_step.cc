@@ -84,6 +84,7 @@ void CudaOps::BeginStep(const Batch& batch) {
     tables_[g] = {reinterpret_cast<const int32_t*>(device + pages), reinterpret_cast<const int32_t*>(device + first) + static_cast<int64_t>(g) * spans_each,
                   batch.groups[g].window};
   }
+  draws_.BeginStep(batch.awaited, reinterpret_cast<uint32_t*>(step_.device() + tokens));
   PrepareAttention();
 }
 

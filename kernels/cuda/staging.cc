@@ -177,26 +177,67 @@ void Uploads::Send(const Piece& piece) {
   errors_->Check(cudaMemcpyAsync(piece.device, piece.host, static_cast<size_t>(piece.bytes), cudaMemcpyHostToDevice, stream_), "uploading");
 }
 
+Downloads::~Downloads() {
+  for (Side& s : sides_) {
+    if (s.done != nullptr) cudaEventDestroy(s.done);
+    cudaFreeHost(s.pinned);
+  }
+}
+
 void Downloads::Start(std::byte* dst, const std::byte* src, int64_t bytes) {
   if (bytes == 0 || errors_->RefusesInTrial("downloading")) return;
-  if (pinned_ == nullptr) {
+  Side& s = sides_[active_];
+  if (s.pending.empty() && s.bytes < std::max(wanted_, bytes)) {
+    wanted_ = std::max(wanted_, AlignUp(bytes, 4096));
+    if (s.pinned != nullptr) errors_->BeforeBlocking();
+    cudaFreeHost(s.pinned);
+    s.pinned = nullptr;
+    s.bytes = 0;
     void* p = nullptr;
-    if (errors_->Check(cudaMallocHost(&p, kBytes), "allocating pinned memory")) pinned_ = static_cast<std::byte*>(p);
+    if (errors_->Check(cudaMallocHost(&p, static_cast<size_t>(wanted_)), "allocating pinned memory")) {
+      s.pinned = static_cast<std::byte*>(p);
+      s.bytes = wanted_;
+    }
   }
-  if (pinned_ == nullptr || used_ + bytes > kBytes) {
+  if (s.used + bytes > s.bytes) {   // straight to dst, which makes the call wait; next time there is room
+    wanted_ = std::max(wanted_, AlignUp(s.used + bytes, 4096));
     errors_->BeforeBlocking();
     errors_->Check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_), "downloading");
     return;
   }
-  errors_->Check(cudaMemcpyAsync(pinned_ + used_, src, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_), "downloading");
-  pending_.push_back({dst, used_, bytes});
-  used_ += AlignUp(bytes, 64);
+  errors_->Check(cudaMemcpyAsync(s.pinned + s.used, src, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_), "downloading");
+  s.pending.push_back({dst, s.used, bytes});
+  s.used += AlignUp(bytes, 64);
+}
+
+uint64_t Downloads::Mark() {
+  Side& s = sides_[active_];
+  if (s.done == nullptr) errors_->Check(cudaEventCreateWithFlags(&s.done, cudaEventDisableTiming), "making an event");
+  errors_->Check(cudaEventRecord(s.done, stream_), "marking a step");
+  s.mark = ++marks_;
+  active_ = (active_ + 1) % 3;
+  if (sides_[active_].mark != 0) Wait(sides_[active_].mark);
+  return marks_;
+}
+
+void Downloads::Wait(uint64_t mark) {
+  for (int i = 1; i <= 3; ++i) {   // the oldest first
+    Side& s = sides_[(active_ + i) % 3];
+    if (s.mark == 0 || s.mark > mark) continue;
+    errors_->Await(s.done, "waiting for the device");
+    Hand(&s);
+  }
+}
+
+void Downloads::Hand(Side* s) {
+  for (const Pending& p : s->pending) std::memcpy(p.dst, s->pinned + p.at, static_cast<size_t>(p.bytes));
+  s->pending.clear();
+  s->used = 0;
+  s->mark = 0;
 }
 
 void Downloads::Deliver() {
-  for (const Pending& p : pending_) std::memcpy(p.dst, pinned_ + p.at, static_cast<size_t>(p.bytes));
-  pending_.clear();
-  used_ = 0;
+  for (int i = 1; i <= 3; ++i) Hand(&sides_[(active_ + i) % 3]);
 }
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

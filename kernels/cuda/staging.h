@@ -138,27 +138,40 @@ class Uploads {
   int active_ = 0;
 };
 
-// Downloads into pinned memory, handed on to where they belong at the next wait.
+// Downloads into pinned memory, handed on to where they belong when they were waited for. What is started between two marks goes by one side of
+// three: two marks may be waited for while the third side fills.
 class Downloads {
  public:
   Downloads(Errors* errors, cudaStream_t stream) : errors_(errors), stream_(stream) {}
-  ~Downloads() { cudaFreeHost(pinned_); }
+  ~Downloads();
   Downloads(const Downloads&) = delete;
   Downloads& operator=(const Downloads&) = delete;
   void Start(std::byte* dst, const std::byte* src, int64_t bytes);
-  void Deliver();                  // after the stream was waited for
+  uint64_t Mark();
+  void Wait(uint64_t mark);        // also delivers what was started before
+  void Deliver();                  // everything, after the stream was waited for
 
  private:
-  static constexpr int64_t kBytes = int64_t{4} << 20;   // what is larger goes straight to dst, which makes the call wait
+  static constexpr int64_t kBytes = int64_t{4} << 20;   // of a side at first
   struct Pending {
     std::byte* dst;
     int64_t at, bytes;
   };
+  struct Side {
+    std::byte* pinned = nullptr;
+    int64_t bytes = 0, used = 0;
+    std::vector<Pending> pending;
+    cudaEvent_t done = nullptr;
+    uint64_t mark = 0;             // 0: none behind it
+  };
+  static void Hand(Side* side);    // its copies are done
+
   Errors* errors_;
   cudaStream_t stream_;
-  std::byte* pinned_ = nullptr;
-  int64_t used_ = 0;
-  std::vector<Pending> pending_;
+  Side sides_[3];
+  int active_ = 0;
+  uint64_t marks_ = 0;
+  int64_t wanted_ = kBytes;        // what a step was seen to start
 };
 
 }  // namespace holdfast::kernels::HF_CUDA_NAMESPACE

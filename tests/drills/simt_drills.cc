@@ -12,6 +12,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/shared_atomic.cuh"
 #include "tests/support/simt/memory.h"
 
 namespace holdfast::kernels::HF_CUDA_NAMESPACE {
@@ -74,6 +75,21 @@ __global__ void SharedIndexKernel(int index, float* out) {
   Shared<float> s = SharedArray<float>(0);
   s[index] = 1.f;
   out[0] = s[index];
+}
+
+// Threads count themselves by their id modulo 8.
+template <int kKind>
+__global__ void CountKernel(int* out) {
+  Shared<int> s = SharedArray<int>(0);
+  const int i = static_cast<int>(threadIdx.x);
+  if (i < 8) s[i] = 0;
+  if constexpr (kKind != 1) __syncthreads();
+  if constexpr (kKind == 3) {   // a plain sum among them
+    if (i == 40) s[0] += 1;
+  }
+  SharedAtomicAdd(s + i % 8, 1);
+  if constexpr (kKind != 2) __syncthreads();
+  if (i < 8) out[i] = s[i];
 }
 
 template <int kKind>
@@ -229,6 +245,16 @@ TEST_CASE("neighbouring bytes are no race, the word over them is") {
   Launch(BytesKernel<true>, 1, 64, 64, nullptr, ints());
   const auto got = out.Read();
   CHECK(__float_as_int(got[15]) == 0x3f3e3d3c);
+}
+
+TEST_CASE("atomic operations on shared memory race with plain ones, and not with each other") {
+  Device out(8);
+  const auto ints = [&] { return reinterpret_cast<int*>(out.data); };
+  MustCatch({"CountKernel<1>", "race"}, [&] { Launch(CountKernel<1>, 1, 64, 32, nullptr, ints()); });
+  MustCatch({"CountKernel<2>", "race", "an atomic operation wrote"}, [&] { Launch(CountKernel<2>, 1, 64, 32, nullptr, ints()); });
+  MustCatch({"CountKernel<3>", "race"}, [&] { Launch(CountKernel<3>, 1, 64, 32, nullptr, ints()); });
+  Launch(CountKernel<0>, 1, 64, 32, nullptr, ints());
+  for (const float f : out.Read()) CHECK(__float_as_int(f) == 8);
 }
 
 TEST_CASE("a write beyond an allocation is caught, at once or when the stream is synchronised") {

@@ -40,6 +40,7 @@ const kernels::Batch& BatchBuffers::Fill(const sched::StepPlan& plan, const mode
       if (on_host) {
         tokens_.back() = drawn[source].failed ? 0 : drawn[source].token;   // what failed ends its request, and this row is for nothing
       } else {
+        tokens_.back() = 0;
         awaited_.back() = static_cast<int32_t>(source);
       }
     }

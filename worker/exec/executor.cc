@@ -22,6 +22,7 @@ uint64_t NowUs() {
 
 void SamplingTable::Add(RequestId request, SamplingParams params, std::vector<TokenId> prompt) {
   std::sort(params.stop_tokens.begin(), params.stop_tokens.end());
+  std::stable_sort(params.logit_bias.begin(), params.logit_bias.end(), [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
   entries_.insert_or_assign(request, Entry{std::move(params), std::move(prompt)});
 }
 
@@ -53,6 +54,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(kernels::Ops* ops, st
   HF_RETURN_IF_ERROR(ops->Health());
   if (!executor->draws()) return executor;
   executor->logits_ = ops->Allocate(static_cast<int64_t>(options.max_logit_rows) * vocab * static_cast<int64_t>(sizeof(float)));
+  ops->ReserveDraws(options.max_logit_rows, options.max_step_tokens, vocab);
   HF_RETURN_IF_ERROR(ops->Health());
   executor->host_row_.resize(vocab);
   return executor;
@@ -72,10 +74,12 @@ absl::Status Executor::Launch(const sched::StepPlan& plan, const SamplingTable& 
 }
 
 absl::Status Executor::Enqueue(const sched::StepPlan& plan, const SamplingTable& table) {
-  const std::vector<sched::SampledToken>& drawn_before = Newest().result.result.sampled;
+  const Flight& before = Newest();
+  const std::vector<sched::SampledToken>& drawn_before = before.result.result.sampled;
   newest_ = (newest_ + 1) % kMostLaunched;
   Flight& flight = Newest();
   flight.plan = &plan;
+  flight.table = &table;
   flight.started_us = NowUs();
   ExecResult& result = flight.result;
   result = ExecResult();
@@ -100,7 +104,10 @@ absl::Status Executor::Enqueue(const sched::StepPlan& plan, const SamplingTable&
   const size_t rows = plan.entries.size(), padded = IsDecode(plan) ? static_cast<size_t>(ops_->PaddedRows(static_cast<int64_t>(rows))) : 0;
   const bool repeatable = padded > 0 && padded <= options_.max_step_tokens && (options_.ranks == nullptr || options_.ranks->size() == 1);
   const kernels::Batch& batch =
-      flight.batch.Fill(plan, storage_->plan(), model_->hparams().vocab, drawn_before, true, repeatable ? padded - rows : 0);
+      flight.batch.Fill(plan, storage_->plan(), model_->hparams().vocab, drawn_before, !draws_later(), repeatable ? padded - rows : 0);
+  for (const int32_t slot : batch.awaited) {
+    HF_CHECKF(slot < 0 || before.OnBackend(slot), "step {} awaits a token that the host draws from step {}", plan.step.v, before.plan->step.v);
+  }
   PrepareConstraints(plan, table);
   model_->Begin(*ops_, batch);
   flight.has_logits = repeatable && padded <= options_.max_logit_rows;
@@ -114,13 +121,22 @@ absl::Status Executor::Enqueue(const sched::StepPlan& plan, const SamplingTable&
   repeatable ? ops_->Repeatable(shape_, compute) : compute();
   aside_.Wait();
   if (!model_->status().ok()) return model_->status();
-  return Sampling(plan, table);
+  HF_RETURN_IF_ERROR(ListWanted(plan, table));
+  if (!ops_->DrawsTokens()) {
+    HF_RETURN_IF_ERROR(Sampling());
+    return ShareSampled(plan);
+  }
+  HF_RETURN_IF_ERROR(EnqueueDraws(plan, table));
+  if (draws_later()) return absl::OkStatus();
+  HF_RETURN_IF_ERROR(CollectDraws(&flight));
+  return ShareSampled(plan);
 }
 
 absl::StatusOr<const ExecResult*> Executor::Finish() {
   HF_CHECK(launched_ > 0);
   Flight& flight = flights_[(newest_ + kMostLaunched - (launched_ - 1)) % kMostLaunched];
   --launched_;
+  if (draws_later()) HF_RETURN_IF_ERROR(CollectDraws(&flight));
   ExecResult& result = flight.result;
   // A step behind another begins when that one ends.
   const uint64_t now = NowUs();
@@ -135,117 +151,6 @@ absl::StatusOr<const ExecResult*> Executor::Finish() {
     ++next;
   }
   return &result;
-}
-
-void Executor::PrepareConstraints(const sched::StepPlan& plan, const SamplingTable& table) {
-  constrained_.clear();
-  if (constraints_ == nullptr || !draws()) return;
-  for (const sched::StepEntry& e : plan.entries) {
-    const SamplingTable::Entry* entry = e.sample ? table.Find(e.request) : nullptr;
-    if (entry != nullptr && entry->params.constrained) constrained_.push_back(&e);
-  }
-  if (constrained_.empty()) return;
-  aside_.Start([this] {
-    // What fails here fails again for the draw, and is told then.
-    for (const sched::StepEntry* e : constrained_) (void)constraints_->Allowed(e->request, e->history, e->prompt_tokens);
-  });
-}
-
-Sample Executor::DrawToken(const sched::StepEntry& e, const SamplingParams& params, std::string* why) {
-  const auto draw = [&](const AllowedTokens* allowed) {
-    Sample out = sampler_.Draw(host_row_, params, e.history, e.prompt_tokens, allowed, e.awaits ? 1 : 0);
-    if (out.refused) *why = fmt::format("token {} could not be drawn: {}", e.start + e.tokens.size() - e.prompt_tokens, out.why);
-    return out;
-  };
-  if (!params.constrained) return draw(nullptr);
-  const auto allowed = constraints_ == nullptr ? absl::StatusOr<AllowedTokens>(absl::InternalError("nobody knows this request's constraint"))
-                                               : constraints_->Allowed(e.request, e.history, e.prompt_tokens);
-  if (allowed.ok()) return draw(&*allowed);
-  Sample out;
-  out.failed = true;
-  out.refused = !absl::IsInternal(allowed.status());
-  *why = std::string(allowed.status().message());
-  return out;
-}
-
-absl::Status Executor::ListWanted(const sched::StepPlan& plan, const SamplingTable& table) {
-  std::vector<WantedRow>& wanted = Newest().wanted;
-  wanted.clear();
-  for (uint32_t i = 0; i < plan.entries.size(); ++i) {
-    const sched::StepEntry& e = plan.entries[i];
-    const int32_t first = Newest().batch.first_row(i);
-    const SamplingTable::Entry* entry = table.Find(e.request);
-    if (entry == nullptr && (e.sample || e.prompt_logprobs)) {
-      return absl::InternalError(fmt::format("step {}: request {} has no sampling parameters", plan.step.v, e.request.v));
-    }
-    for (uint32_t r = 0; r < e.tokens.size(); ++r) {
-      const uint32_t position = e.start + r;
-      const bool last = r + 1 == e.tokens.size();
-      // Row p scores prompt token p + 1; the row of the last prompt token has none to score.
-      const bool score = e.prompt_logprobs && size_t{position} + 1 < entry->prompt.size();
-      if (score || (e.sample && last)) wanted.push_back({first + static_cast<int32_t>(r), i, e.sample && last, position});
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Executor::Sampling(const sched::StepPlan& plan, const SamplingTable& table) {
-  HF_RETURN_IF_ERROR(ListWanted(plan, table));
-  const std::vector<WantedRow>& wanted = Newest().wanted;
-  if (wanted.empty()) {
-    ops_->Sync();
-    HF_RETURN_IF_ERROR(ops_->Health());
-  }
-  const int64_t vocab = model_->hparams().vocab;
-  for (size_t begin = 0; begin < wanted.size(); begin += options_.max_logit_rows) {
-    const size_t n = std::min<size_t>(options_.max_logit_rows, wanted.size() - begin);
-    rows_.clear();
-    for (size_t i = 0; i < n; ++i) rows_.push_back(wanted[begin + i].row);
-    const kernels::Mat tile(logits_.as<float>(), static_cast<int64_t>(n), vocab);
-    if (!Newest().has_logits) model_->Logits(*ops_, rows_, tile);   // else they are all there, a sequence a row
-    ops_->Sync();
-    HF_RETURN_IF_ERROR(ops_->Health());
-    if (!model_->status().ok()) return model_->status();
-    if (draws()) SampleTile(plan, table, begin, tile);
-  }
-  return ShareSampled(plan);
-}
-
-void Executor::SampleTile(const sched::StepPlan& plan, const SamplingTable& table, size_t begin, const kernels::Mat& tile) {
-  ExecResult& result = Newest().result;
-  for (size_t i = 0; i < static_cast<size_t>(tile.rows); ++i) {
-    const WantedRow& w = Newest().wanted[begin + i];
-    const sched::StepEntry& e = plan.entries[w.entry];
-    const SamplingTable::Entry& entry = *table.Find(e.request);
-    ops_->CopyToHost(reinterpret_cast<std::byte*>(host_row_.data()), reinterpret_cast<const std::byte*>(tile.row(static_cast<int64_t>(i))),
-                     tile.cols * static_cast<int64_t>(sizeof(float)));
-    ops_->Sync();
-    if (e.prompt_logprobs && size_t{w.position} + 1 < entry.prompt.size()) {
-      Sample s = sampler_.Score(host_row_, entry.prompt[w.position + 1], entry.params.top_logprobs);
-      if (result.logprobs.empty() || result.logprobs.back().request != e.request || !result.logprobs.back().prompt) {
-        result.logprobs.push_back({e.request, true, w.position + 1, {}, {}});
-      }
-      result.logprobs.back().tokens.push_back({s.token, s.logprob});
-      result.logprobs.back().top.push_back(std::move(s.top));
-      if (s.failed) result.failures.push_back(fmt::format("request {}: prompt position {}: {}", e.request.v, w.position, s.why));
-    }
-    if (!w.sample) continue;
-    sched::SampledToken token;
-    Sample s = DrawToken(e, entry.params, &token.why);
-    token.request = e.request;
-    token.token = s.token;
-    token.failed = s.failed || FaultPoint("exec.sample");
-    token.refused = s.refused;
-    token.is_stop = !s.failed && std::binary_search(entry.params.stop_tokens.begin(), entry.params.stop_tokens.end(), s.token);
-    if (token.failed) {
-      const char* why = !token.why.empty() ? token.why.c_str() : s.failed ? s.why : "fault point exec.sample";
-      result.failures.push_back(fmt::format("request {}: position {}: {}", e.request.v, w.position, why));
-    } else if (entry.params.logprobs) {
-      result.logprobs.push_back({e.request, false, w.position + 1, {{s.token, s.logprob}}, {}});
-      result.logprobs.back().top.push_back(std::move(s.top));
-    }
-    result.result.sampled.push_back(token);
-  }
 }
 
 absl::Status Executor::ShareSampled(const sched::StepPlan& plan) {

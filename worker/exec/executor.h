@@ -2,7 +2,8 @@
 // Runs a StepPlan: builds the batch, calls the model, samples. The thin shell between the pure scheduler and the kernels.
 //
 // A step is launched, and finished later; the next one may be launched before. Backends on the host's memory compute in Launch, so that Finish
-// hands out what is there; a device computes while its caller goes on, and Finish waits for it.
+// hands out what is there; a device computes and draws while its caller goes on, and Finish waits for it. Rows with log-probabilities are copied
+// and drawn by the host in Finish. With several ranks every token is known when Launch returns.
 //
 // Threads: the worker's step thread only. A request's sampling parameters are looked up in the SamplingTable that the worker keeps.
 #include <absl/container/flat_hash_map.h>
@@ -47,8 +48,8 @@ class SamplingTable {
   absl::flat_hash_map<RequestId, Entry> entries_;
 };
 
-// Says what a constrained request may generate next. Asked twice a step: on a thread of its own while the model computes, so that the
-// answer is at hand (its cost is hidden, its result dropped), and on the step thread for the draw. Never by both at once.
+// Says what a constrained request may generate next. Asked on a thread of its own while the model computes, which hides its cost: the backend
+// that draws is told the answer then; for a draw on the host it is asked again on the step thread. Never by both at once.
 class ConstraintSource {
  public:
   virtual ~ConstraintSource() = default;
@@ -90,7 +91,8 @@ class Executor {
                                                           const kv::CacheShape& cache, const KvStorageOptions& storage,
                                                           const ExecutorOptions& options);
 
-  // Enqueues the step behind those launched before it, kMostLaunched at most. The plan and its arrays must live until its Finish. kInternal when
+  // Enqueues the step behind those launched before it, kMostLaunched at most. The plan, its arrays and the table must live until its
+  // Finish; the table may lose requests before that have ended, whose tokens nobody wants. kInternal when
   // an entry that samples has no parameters in the table (our bug, but the worker would rather exit 70 with words than abort). ops.Health()
   // when the device failed. With several ranks all run the same plan; rank 0 draws the tokens and the others receive them (log-probabilities
   // and failures stay with rank 0). A collective's error (tp/collective.h) when a peer is lost. After an error nothing more can be launched.
@@ -120,6 +122,16 @@ class Executor {
     uint32_t entry = 0;
     bool sample = false;
     uint32_t position = 0;
+    int32_t slot = -1;                // with sample: its index among the step's tokens
+    int32_t constraint = -1;          // with sample: which of the flight's constraints, if any
+    int64_t logits = -1;              // where its logits come to lie among the flight's; -1: the backend draws its token
+  };
+  // What a constrained entry may generate.
+  struct Constraint {
+    const sched::StepEntry* entry = nullptr;
+    const SamplingParams* params = nullptr;   // while the forward pass is enqueued
+    absl::Status status;              // why nobody knows
+    std::vector<uint64_t> bits;       // where the backend draws
   };
   // A launched step.
   struct Flight {
@@ -127,9 +139,17 @@ class Executor {
     std::vector<WantedRow> wanted;
     ExecResult result;
     const sched::StepPlan* plan = nullptr;
+    const SamplingTable* table = nullptr;
     StepRecord* record = nullptr;
     uint64_t started_us = 0;
     bool has_logits = false;          // of its rows 0, 1, ...: they came with the forward pass
+    std::vector<Constraint> constraints;
+    // Where the backend draws:
+    std::vector<kernels::Drawn> drawn;  // by slot
+    std::vector<float> logits;        // of rows that the host draws from, or scores
+    uint64_t mark = 0;                // behind everything of the step
+
+    bool OnBackend(int32_t slot) const;
   };
 
   Executor(kernels::Ops* ops, std::unique_ptr<model::Model> model, const ExecutorOptions& options);
@@ -138,14 +158,23 @@ class Executor {
   Flight& Newest() { return flights_[newest_]; }
   // Has what constrained requests may generate worked out beside the forward pass.
   void PrepareConstraints(const sched::StepPlan& plan, const SamplingTable& table);
-  absl::Status Sampling(const sched::StepPlan& plan, const SamplingTable& table);
+  // On the host: waits for the logits, tile by tile, and draws.
+  absl::Status Sampling();
+  // On the backend: enqueues logits and draws, and the copies of logits that the host needs.
+  absl::Status EnqueueDraws(const sched::StepPlan& plan, const SamplingTable& table);
+  // Waits for what EnqueueDraws left of a step, and makes its result of it.
+  absl::Status CollectDraws(Flight* flight);
   // The rows of the newest step whose logits are wanted.
   absl::Status ListWanted(const sched::StepPlan& plan, const SamplingTable& table);
-  // Draws from host_row_ under the entry's constraint. *why: words for the client when the constraint failed.
-  Sample DrawToken(const sched::StepEntry& entry, const SamplingParams& params, std::string* why);
-  void SampleTile(const sched::StepPlan& plan, const SamplingTable& table, size_t begin, const kernels::Mat& tile);
+  kernels::Mat TileOf(size_t begin);
+  // Scores and draws from a row's logits, and adds what comes of it to the flight's result. No logits: the backend drew.
+  void TakeRow(Flight* flight, const WantedRow& wanted, std::span<float> logits);
+  // Draws under the entry's constraint. *why: words for the client when the request asked for what cannot be.
+  Sample DrawToken(const Flight& flight, const WantedRow& wanted, const SamplingParams& params, std::span<float> logits, std::string* why);
   // The tokens that rank 0 drew, on every rank.
   absl::Status ShareSampled(const sched::StepPlan& plan);
+  // Whether a launched step's tokens are known only when it is finished.
+  bool draws_later() const { return ops_->DrawsTokens() && options_.ranks == nullptr; }
   bool draws() const { return options_.ranks == nullptr || options_.ranks->rank() == 0; }
 
   kernels::Ops* ops_;
@@ -160,11 +189,12 @@ class Executor {
   uint64_t finished_us_ = 0;          // when the last one was
   Sampler sampler_;
   ConstraintSource* constraints_ = nullptr;
-  std::vector<const sched::StepEntry*> constrained_;  // of the step that runs
   Aside aside_;
   kernels::Buffer logits_;
   std::vector<float> host_row_;
   std::vector<int32_t> rows_;
+  std::vector<kernels::DrawSpec> specs_;
+  std::vector<DrawLists> lists_;
   std::vector<std::byte> message_;
   FlightRecorder recorder_;
 };

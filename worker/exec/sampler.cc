@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/sampling_math.h"
 #include "proto/base/check.h"
@@ -23,7 +24,49 @@ bool Better(const std::pair<float, TokenId>& a, const std::pair<float, TokenId>&
   return a.first > b.first || (a.first == b.first && a.second < b.second);
 }
 
+bool Greedy(const SamplingParams& p) { return !(p.temperature > 0.f) || p.top_k == 1; }
+bool Repeats(const SamplingParams& p) { return p.repetition_penalty > 0.f && p.repetition_penalty != 1.f; }
+bool Counts(const SamplingParams& p) { return p.frequency_penalty != 0.f || p.presence_penalty != 0.f; }
+std::span<const TokenId> Recent(std::span<const TokenId> history) { return history.last(std::min(history.size(), kRepetitionWindow)); }
+
 }  // namespace
+
+Sample FailedSample(kernels::DrawStatus status, bool constrained) {
+  Sample out;
+  out.failed = true;
+  switch (status) {
+    case kernels::DrawStatus::kNotFinite: out.why = "a logit is NaN or +inf"; break;
+    case kernels::DrawStatus::kNothing: out.why = "every logit is -inf"; break;
+    case kernels::DrawStatus::kEditedNotFinite: out.why = "a biased logit is not finite"; break;
+    case kernels::DrawStatus::kNothingLeft:
+      out.why = constrained ? "bias and suppression leave no token of those that the constraint allows" : "bias and suppression leave no token";
+      break;
+    case kernels::DrawStatus::kNoProbability: out.why = "no token has a finite probability"; break;
+    case kernels::DrawStatus::kDrawn: HF_CHECKF(false, "a token was drawn"); break;
+  }
+  out.refused = status == kernels::DrawStatus::kEditedNotFinite || status == kernels::DrawStatus::kNothingLeft;
+  return out;
+}
+
+void MaskOf(const AllowedTokens& allowed, const SamplingParams& params, int64_t vocab, std::vector<uint64_t>* bits) {
+  const size_t words = static_cast<size_t>((vocab + 63) / 64);
+  const auto set = [&](std::span<const TokenId> tokens) {
+    for (const TokenId t : tokens) {
+      if (t < vocab) (*bits)[t / 64] |= uint64_t{1} << (t % 64);
+    }
+  };
+  if (allowed.dense) {
+    HF_CHECKF(allowed.bits.size() >= words, "{} words for {} tokens", allowed.bits.size(), vocab);
+    bits->assign(allowed.bits.begin(), allowed.bits.begin() + static_cast<ptrdiff_t>(words));
+  } else {
+    bits->assign(words, 0);
+    set(allowed.few);
+  }
+  if (allowed.complete) return set(params.stop_tokens);
+  for (const TokenId t : allowed.refused) {
+    if (t < vocab) (*bits)[t / 64] &= ~(uint64_t{1} << (t % 64));
+  }
+}
 
 struct Sampler::Peak {
   float max = kNegInf;
@@ -131,28 +174,51 @@ void Sampler::ApplyConstraint(std::span<float> logits, const SamplingParams& p, 
   }
 }
 
+void Sampler::Count(std::span<const TokenId> tokens, std::vector<kernels::TokenCount>* out) {
+  out->clear();
+  for (const TokenId t : tokens) {
+    if (t < vocab_ && counts_[t]++ == 0) out->push_back({t, 0});
+  }
+  for (kernels::TokenCount& c : *out) c.count = std::exchange(counts_[c.token], 0);
+}
+
 void Sampler::ApplyPenalties(std::span<float> logits, const SamplingParams& p, std::span<const TokenId> history, uint32_t prompt_tokens) {
-  const auto count = [&](std::span<const TokenId> tokens) {
-    touched_.clear();
-    for (const TokenId t : tokens) {
-      if (t < vocab_ && counts_[t]++ == 0) touched_.push_back(t);
-    }
-  };
-  const float r = p.repetition_penalty;
-  if (r > 0.f && r != 1.f) {
-    count(history.subspan(history.size() - std::min(history.size(), kRepetitionWindow)));
-    for (const TokenId t : touched_) {
-      logits[t] = kernels::Repeated(logits[t], r);
-      counts_[t] = 0;
-    }
+  if (Repeats(p)) {
+    Count(Recent(history), &counted_);
+    for (const auto& c : counted_) logits[c.token] = kernels::Repeated(logits[c.token], p.repetition_penalty);
   }
-  if (p.frequency_penalty != 0.f || p.presence_penalty != 0.f) {
-    count(history.subspan(std::min<size_t>(prompt_tokens, history.size())));
-    for (const TokenId t : touched_) {
-      logits[t] = kernels::Penalised(logits[t], p.frequency_penalty, p.presence_penalty, counts_[t]);
-      counts_[t] = 0;
-    }
+  if (Counts(p)) {
+    Count(history.subspan(std::min<size_t>(prompt_tokens, history.size())), &counted_);
+    for (const auto& c : counted_) logits[c.token] = kernels::Penalised(logits[c.token], p.frequency_penalty, p.presence_penalty, c.count);
   }
+}
+
+kernels::DrawSpec Sampler::SpecOf(const SamplingParams& p, std::span<const TokenId> history, uint32_t prompt_tokens, std::span<const uint64_t> allowed,
+                                  uint32_t unseen, DrawLists* lists) {
+  HF_CHECKF(history.size() >= prompt_tokens, "history of {} with a prompt of {}", history.size(), prompt_tokens);
+  HF_CHECKF(unseen == 0 || (!Repeats(p) && !Counts(p)), "penalties over a history of which {} tokens are not known", unseen);
+  kernels::DrawSpec spec;
+  spec.temperature = p.temperature;
+  spec.top_p = p.top_p;
+  spec.top_k = p.top_k;
+  spec.min_p = p.min_p;
+  spec.u = Greedy(p) ? 0 : SampleUniform(p.seed, p.choice, history.size() + unseen - prompt_tokens);
+  spec.allowed = allowed;
+  spec.suppressed = p.suppress_tokens;
+  spec.bias = p.logit_bias;
+  lists->recent.clear();
+  lists->generated.clear();
+  if (Repeats(p)) {
+    Count(Recent(history), &counted_);
+    for (const auto& c : counted_) lists->recent.push_back(c.token);
+  }
+  if (Counts(p)) Count(history.subspan(prompt_tokens), &lists->generated);
+  spec.repetition_penalty = p.repetition_penalty;
+  spec.recent = lists->recent;
+  spec.frequency_penalty = p.frequency_penalty;
+  spec.presence_penalty = p.presence_penalty;
+  spec.generated = lists->generated;
+  return spec;
 }
 
 Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span<const TokenId> history, uint32_t prompt_tokens,
@@ -161,12 +227,8 @@ Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span
   HF_CHECKF(history.size() >= prompt_tokens, "history of {} with a prompt of {}", history.size(), prompt_tokens);
   Sample out;
   Peak raw;
-  if (!Scan(logits, &raw)) {
-    out.failed = true;
-    out.why = raw.clean ? "every logit is -inf" : "a logit is NaN or +inf";
-    return out;
-  }
-  const bool penalised = (p.repetition_penalty > 0.f && p.repetition_penalty != 1.f) || p.frequency_penalty != 0.f || p.presence_penalty != 0.f;
+  if (!Scan(logits, &raw)) return FailedSample(raw.clean ? kernels::DrawStatus::kNothing : kernels::DrawStatus::kNotFinite, allowed != nullptr);
+  const bool penalised = Repeats(p) || Counts(p);
   HF_CHECKF(unseen == 0 || !penalised, "penalties over a history of which {} tokens are not known", unseen);
   const bool edited = allowed != nullptr || penalised || !p.logit_bias.empty() || !p.suppress_tokens.empty();
   // The raw distribution is wanted after the choice is known, but before the edits: keep a copy then.
@@ -187,24 +249,15 @@ Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span
   }
   Peak peak = raw;
   if (edited && !Scan(logits, &peak)) {
-    out.failed = out.refused = true;
-    out.why = !peak.clean             ? "a biased logit is not finite"
-              : allowed != nullptr ? "bias and suppression leave no token of those that the constraint allows"
-                                   : "bias and suppression leave no token";
-    return out;
+    return FailedSample(peak.clean ? kernels::DrawStatus::kNothingLeft : kernels::DrawStatus::kEditedNotFinite, allowed != nullptr);
   }
   // Choose uses probs_ as scratch: with logprobs of an edited distribution, score first.
   out.token = peak.argmax;
-  const bool greedy = !(p.temperature > 0.f) || p.top_k == 1;
-  if (!greedy) {
+  if (!Greedy(p)) {
     std::vector<float> kept;
     if (p.logprobs && edited) kept.assign(model.begin(), model.end());
     const double u = SampleUniform(p.seed, p.choice, history.size() + unseen - prompt_tokens);
-    if (!Choose(logits, p, u, &out.token)) {
-      out.failed = true;
-      out.why = "no token has a finite probability";
-      return out;
-    }
+    if (!Choose(logits, p, u, &out.token)) return FailedSample(kernels::DrawStatus::kNoProbability, allowed != nullptr);
     if (!kept.empty()) {
       FillLogprobs(kept, raw, out.token, p.top_logprobs, &out);
       return out;

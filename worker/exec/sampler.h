@@ -19,14 +19,12 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/draw.h"
 #include "proto/base/ids.h"
 
 namespace holdfast::exec {
 
-struct LogitBias {
-  TokenId token = 0;
-  float bias = 0.f;
-};
+using LogitBias = kernels::TokenBias;
 
 // What a request asked for; every field's zero is its "off".
 struct SamplingParams {
@@ -71,6 +69,19 @@ struct AllowedTokens {
   std::span<const TokenId> refused;   // not allowed unless complete, whatever bits and few say: stop tokens that are also words
 };
 
+// The same as bits, one a token of the vocabulary.
+void MaskOf(const AllowedTokens& allowed, const SamplingParams& params, int64_t vocab, std::vector<uint64_t>* bits);
+
+// A sample for which no token could be drawn, with the reason in words.
+Sample FailedSample(kernels::DrawStatus status, bool constrained);
+
+// What a backend that draws (kernels::Ops::Draw) is told; `lists` holds what the spec's spans look at. logit_bias must have equal ids next to each
+// other.
+struct DrawLists {
+  std::vector<TokenId> recent;
+  std::vector<kernels::TokenCount> generated;
+};
+
 class Sampler {
  public:
   explicit Sampler(int64_t vocab);
@@ -81,6 +92,10 @@ class Sampler {
   Sample Draw(std::span<float> logits, const SamplingParams& params, std::span<const TokenId> history, uint32_t prompt_tokens,
               const AllowedTokens* allowed = nullptr, uint32_t unseen = 0);
 
+  // What Draw would do with these, but for a backend that does it. `allowed` empty: every token; else MaskOf.
+  kernels::DrawSpec SpecOf(const SamplingParams& params, std::span<const TokenId> history, uint32_t prompt_tokens, std::span<const uint64_t> allowed,
+                           uint32_t unseen, DrawLists* lists);
+
   // Log-probability of `token` and the `top` best of the raw logits, for prompt tokens. failed when the logits are not finite.
   Sample Score(std::span<const float> logits, TokenId token, uint32_t top);
 
@@ -90,12 +105,14 @@ class Sampler {
   void FillLogprobs(std::span<const float> logits, const Peak& peak, TokenId token, uint32_t top, Sample* out);
   void ApplyConstraint(std::span<float> logits, const SamplingParams& params, const AllowedTokens& allowed);
   void ApplyPenalties(std::span<float> logits, const SamplingParams& params, std::span<const TokenId> history, uint32_t prompt_tokens);
+  // The distinct tokens of `tokens` below the vocabulary, in the order in which they come, and how many there are of each.
+  void Count(std::span<const TokenId> tokens, std::vector<kernels::TokenCount>* out);
   bool Choose(std::span<const float> logits, const SamplingParams& params, double u, TokenId* token);
 
   int64_t vocab_;
   std::vector<float> probs_;
   std::vector<uint32_t> counts_;                       // all zero between calls
-  std::vector<TokenId> touched_;
+  std::vector<kernels::TokenCount> counted_;
   std::vector<std::pair<float, TokenId>> candidates_;
 };
 

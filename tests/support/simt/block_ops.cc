@@ -133,7 +133,7 @@ int Engine::DoBarrier(BlockOp op, int predicate, const Where& where) {
   return barrier_result_;
 }
 
-void Engine::Shared(const void* at, size_t bytes, bool write) {
+void Engine::Shared(const void* at, size_t bytes, bool write, bool atomic) {
   const ptrdiff_t offset = static_cast<const std::byte*>(at) - shared_;
   const Thread& t = *thread_;
   if (offset < 0 || static_cast<size_t>(offset) + bytes > spec_->shared_bytes) {
@@ -143,10 +143,13 @@ void Engine::Shared(const void* at, size_t bytes, bool write) {
     GiveUp(fmt::format("it {} {} bytes at {} of shared memory, which is not aligned", write ? "writes" : "reads", bytes, offset));
   }
   const WarpState& w = warps_[t.warp];
-  const Toucher who{t.linear, t.warp, t.lane, w.knows[t.lane][t.lane] + 1, w.knows[t.lane]};
+  Toucher who{t.linear, t.warp, t.lane, w.knows[t.lane][t.lane] + 1, w.knows[t.lane]};
+  if (atomic) who.warp = Races::kAtomic, who.lane = 0;
   const Races::Clash c = races_.Touch(static_cast<size_t>(offset), bytes, write, who);
   if (!c.found) return;
-  const std::string other = c.many ? "threads of several warps" : Name(threads_[c.other_warp * 32 + c.other_lane]);
+  const std::string other = c.many                           ? "threads of several warps"
+                            : c.other_warp == Races::kAtomic ? "an atomic operation"
+                                                             : Name(threads_[c.other_warp * 32 + c.other_lane]);
   GiveUp(fmt::format("a race: it {} {} bytes at {} of shared memory that {} {} with no barrier between", write ? "writes" : "reads", bytes, offset, other,
                      c.other_wrote ? "wrote" : "read"));
 }
@@ -189,5 +192,6 @@ unsigned LaneId() { return Engine::Running()->thread().lane; }
 std::byte* SharedBase() { return Engine::Running()->shared(); }
 void SharedRead(const void* at, size_t bytes) { Engine::Running()->Shared(at, bytes, false); }
 void SharedWrite(const void* at, size_t bytes) { Engine::Running()->Shared(at, bytes, true); }
+void SharedAtomic(const void* at, size_t bytes) { Engine::Running()->Shared(at, bytes, true, true); }
 
 }  // namespace simt

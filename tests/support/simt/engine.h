@@ -94,6 +94,7 @@ unsigned LaneId();
 std::byte* SharedBase();
 void SharedRead(const void* at, size_t bytes);
 void SharedWrite(const void* at, size_t bytes);
+void SharedAtomic(const void* at, size_t bytes);   // no race with another of its kind; with every other access, also of the same thread
 
 // ---- what the runtime's functions are made of --------------------------------------------------------------------------------------
 struct LaunchSpec {

@@ -102,7 +102,7 @@ class Engine {
   void Run(const LaunchSpec& spec);
   uint64_t DoWarp(WarpOp op, uint32_t mask, uint64_t value, uint32_t argument, uint32_t width, const Where& where);
   int DoBarrier(BlockOp op, int predicate, const Where& where);
-  void Shared(const void* at, size_t bytes, bool write);
+  void Shared(const void* at, size_t bytes, bool write, bool atomic = false);
   void AsyncCopy(void* to, const void* from, size_t bytes);
   void AsyncCommit() { ++thread_->groups; }
   void AsyncWait(int groups);

@@ -16,6 +16,8 @@ struct Toucher {
 
 class Races {
  public:
+  // The warp of all that do atomic operations, as if they were one thread: ordered among themselves, and with nobody else but by barriers.
+  static constexpr uint32_t kAtomic = 0xfffe;
   void Grow(size_t bytes);
   // A new order of everything before and after: a block barrier, the next block.
   void NewEpoch() { ++epoch_; }

@@ -292,8 +292,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   ++Counting().waits;
   DrainTo(s, PutSoFar(s));
   CheckMemory("at cudaStreamSynchronize");
-  if (TheFakeDevice().next_sync_error != cudaSuccess) return Answer(std::exchange(TheFakeDevice().next_sync_error, cudaSuccess));
-  return Answer(cudaSuccess);
+  return Answer(std::exchange(TheFakeDevice().next_sync_error, cudaSuccess));
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Stream* s = Of(stream);
@@ -341,7 +340,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const cudaError_t e = UnsafeWhileCapturing(); e != cudaSuccess) return Answer(e);
   ++Counting().waits;
   if (event->stream != nullptr) DrainTo(event->stream, event->at);
-  return Answer(cudaSuccess);
+  CheckMemory("at cudaEventSynchronize");
+  return Answer(std::exchange(TheFakeDevice().next_sync_error, cudaSuccess));
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->captured || event->stream == nullptr || TryTo(event->stream, event->at)) return cudaEventSynchronize(event);

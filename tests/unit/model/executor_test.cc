@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -127,6 +128,9 @@ TEST_CASE("a script model says its script, greedy and sampled", "[executor]") {
 
 // Two sequences decode; each step is launched before the one before it is finished, and its tokens are not in the plan.
 TEST_CASE("a step that is launched before its tokens are known draws what it draws afterwards", "[executor]") {
+  const bool device = GENERATE(false, true);   // a device draws on itself, and the next step takes the tokens there
+  INFO((device ? "device" : "host"));
+  const auto ops = [&] { return device ? *kernels::cuda_emulated::MakeOps({}) : kernels::MakeReferenceOps(); };
   model::RandomModelOptions options;
   options.type = kernels::DType::kF32;
   const auto writer = model::RandomLlama(options);
@@ -162,7 +166,7 @@ TEST_CASE("a step that is launched before its tokens are known draws what it dra
   };
   std::vector<Drawn> expected;
   {
-    Rig rig(writer);
+    Rig rig(writer, {64, 4, 8}, ops());
     auto s = prompts();
     for (uint64_t step = 1; step <= kSteps; ++step) {
       const auto rows = [](const Sequence& q) { return static_cast<uint32_t>(q.tokens.size()) - q.computed; };
@@ -173,7 +177,7 @@ TEST_CASE("a step that is launched before its tokens are known draws what it dra
       for (const auto& [request, token] : expected.back()) s[request - 1].tokens.push_back(token);
     }
   }
-  Rig rig(writer);
+  Rig rig(writer, {64, 4, 8}, ops());
   auto s = prompts();
   const TokenId unknown = 0xffffffff;
   const auto awaiting = [&](Sequence& q, uint64_t step) {
@@ -194,6 +198,7 @@ TEST_CASE("a step that is launched before its tokens are known draws what it dra
     plans.push_back(join(awaiting(s[0], step), awaiting(s[1], step), step % 2 == 0));
     REQUIRE(rig.executor->Launch(plans.back(), table).ok());
     CHECK(rig.executor->launched() == 2);
+    if (device) CHECK(rig.ops->DrawsTokens());
     const auto ran = rig.executor->Finish();
     REQUIRE(ran.ok());
     CHECK((*ran)->result.step.v == step - 1);
@@ -207,6 +212,104 @@ TEST_CASE("a step that is launched before its tokens are known draws what it dra
   REQUIRE(ran.ok());
   CHECK(drawn((*ran)->result) == expected[kSteps - 1]);
   CHECK(rig.executor->flight_recorder().At(7).step == kSteps);
+}
+
+// Requests that ask for log-probabilities are drawn by the host, from the same logits.
+TEST_CASE("a device draws the tokens that the host draws from its logits, and fails in the same words", "[executor]") {
+  struct Source final : exec::ConstraintSource {
+    std::vector<TokenId> few;
+    std::vector<uint64_t> bits = std::vector<uint64_t>(64, 0x5555555555555555u);
+    absl::StatusOr<exec::AllowedTokens> Allowed(RequestId request, std::span<const TokenId> history, uint32_t) override {
+      if (request.v == 6 && history.size() > 7) return absl::InvalidArgumentError("no more");
+      few = {static_cast<TokenId>(40 + history.size()), static_cast<TokenId>(90 + history.size())};
+      exec::AllowedTokens out;
+      out.dense = request.v == 5;
+      out.bits = bits;
+      out.few = few;
+      return out;
+    }
+  };
+  std::vector<exec::SamplingParams> params(8);
+  for (size_t i = 0; i < params.size(); ++i) {
+    params[i].seed = 7 + i;
+    params[i].temperature = i == 0 ? 0.f : 1.5f;
+  }
+  params[1].top_p = 0.8f;
+  params[2].top_k = 30;
+  params[2].frequency_penalty = 0.9f;
+  params[2].repetition_penalty = 1.4f;
+  params[3].min_p = 0.2f;
+  params[3].logit_bias = {{9, 3.f}, {7, 2.f}, {9, 1.f}};
+  params[3].suppress_tokens = {1, 2, 3};
+  params[4].constrained = params[5].constrained = params[6].constrained = true;
+  params[6].suppress_tokens = {46, 96};   // all that its constraint allows at its second token
+  params[7].stop_tokens.resize(200);
+  std::iota(params[7].stop_tokens.begin(), params[7].stop_tokens.end(), 0);
+  const auto writer = model::RandomLlama({});
+  struct Said {
+    TokenId token;
+    bool failed, refused, stop;
+    std::string why;
+    bool operator==(const Said&) const = default;
+  };
+  const auto run = [&](bool by_host) {
+    auto cuda = kernels::cuda_emulated::MakeOps({});
+    REQUIRE(cuda.ok());
+    Rig rig(writer, {64, 3, 8}, *std::move(cuda));
+    Source source;
+    rig.executor->SetConstraints(&source);
+    exec::SamplingTable table;
+    std::vector<Sequence> sequences(params.size());
+    std::vector<exec::ExecResult> results;
+    std::vector<std::vector<Said>> said(params.size());
+    for (size_t i = 0; i < params.size(); ++i) {
+      exec::SamplingParams p = params[i];
+      p.logprobs = by_host;
+      Sequence& s = sequences[i];
+      s.id = RequestId(i + 1);
+      s.tokens = {static_cast<TokenId>(3 + i), 5, 8, 13, 21};
+      s.prompt = 5;
+      s.pages = {static_cast<int32_t>(i)};
+      table.Add(s.id, p, s.tokens);
+    }
+    for (uint64_t step = 1; step <= 5; ++step) {
+      sched::StepPlan plan;
+      plan.step = StepNo(step);
+      for (Sequence& s : sequences) {
+        auto own = s.Plan(step, rig.plan.groups.size(), static_cast<uint32_t>(s.tokens.size()) - s.computed, step == 1 && s.id.v == 2);
+        plan.total_tokens += own.total_tokens;
+        plan.entries.push_back(std::move(own.entries[0]));
+      }
+      const auto ran = rig.executor->Run(plan, table);
+      INFO(ran.status());
+      REQUIRE(ran.ok());
+      REQUIRE((*ran)->result.sampled.size() == sequences.size());
+      size_t scored = 0;
+      for (const auto& lp : (*ran)->logprobs) scored += lp.prompt ? lp.tokens.size() : 0;
+      CHECK(scored == (step == 1 ? 4 : 0));
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        const sched::SampledToken& t = (*ran)->result.sampled[i];
+        CHECK(t.request == sequences[i].id);
+        said[i].push_back({t.failed ? 0 : t.token, t.failed, t.refused, t.is_stop, t.why});
+        sequences[i].tokens.push_back(t.failed ? 1 : t.token);
+      }
+    }
+    return said;
+  };
+  const auto device = run(false), host = run(true);
+  for (size_t i = 0; i < params.size(); ++i) {
+    INFO("request " << i + 1);
+    for (size_t step = 0; step < device[i].size(); ++step) {
+      INFO("step " << step + 1);
+      CHECK(device[i][step].token == host[i][step].token);
+      CHECK(device[i][step].why == host[i][step].why);
+      CHECK(device[i][step] == host[i][step]);
+    }
+  }
+  CHECK(device[5][4].why == "no more");
+  CHECK(device[6][1].why == "token 1 could not be drawn: bias and suppression leave no token of those that the constraint allows");
+  CHECK(device[6][1].refused);
+  CHECK(!device[4][0].failed);
 }
 
 TEST_CASE("prompt logprobs score every prompt token, in tiles and across chunks", "[executor]") {

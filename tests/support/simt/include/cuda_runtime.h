@@ -113,7 +113,7 @@ inline int __reduce_max_sync(unsigned mask, int v, Where where = Where::current(
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-// ---- atomics on global memory (kernels/cuda/device.cuh has those on shared memory) -------------------------------------------------------
+// ---- atomics on global memory (kernels/cuda/shared_atomic.cuh has those on shared memory) -------------------------------------------------------
 template <class T>
 T atomicAdd(T* at, T v) { return std::exchange(*at, static_cast<T>(*at + v)); }
 template <class T>
@@ -178,6 +178,7 @@ inline unsigned __vadd4(unsigned a, unsigned b) {
 }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz(static_cast<unsigned>(v)); }
+inline int __clzll(long long v) { return v == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(v)); }
 inline int __ffs(int v) { return __builtin_ffs(v); }
 inline unsigned __brev(unsigned v) {
   unsigned r = 0;
