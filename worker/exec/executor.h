@@ -9,7 +9,6 @@
 #include <absl/container/flat_hash_map.h>
 #include <absl/status/statusor.h>
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -124,6 +123,7 @@ class Executor {
     uint32_t position = 0;
     int32_t slot = -1;                // with sample: its index among the step's tokens
     int32_t constraint = -1;          // with sample: which of the flight's constraints, if any
+    bool scored = false;              // and its log-probability is in the result
     int64_t logits = -1;              // where its logits come to lie among the flight's; -1: the backend draws its token
   };
   // What a constrained entry may generate.
@@ -167,7 +167,9 @@ class Executor {
   // The rows of the newest step whose logits are wanted.
   absl::Status ListWanted(const sched::StepPlan& plan, const SamplingTable& table);
   kernels::Mat TileOf(size_t begin);
-  // Scores and draws from a row's logits, and adds what comes of it to the flight's result. No logits: the backend drew.
+  // Log-probability of the prompt token behind the row.
+  void ScoreRow(Flight* flight, const WantedRow& wanted, std::span<const float> logits);
+  // Scores or draws from a row's logits, and adds what comes of it to the flight's result. No logits: the backend drew.
   void TakeRow(Flight* flight, const WantedRow& wanted, std::span<float> logits);
   // Draws under the entry's constraint. *why: words for the client when the request asked for what cannot be.
   Sample DrawToken(const Flight& flight, const WantedRow& wanted, const SamplingParams& params, std::span<float> logits, std::string* why);
@@ -184,8 +186,6 @@ class Executor {
   Flight flights_[kMostLaunched];
   uint32_t newest_ = 0;               // index of the step launched last
   uint32_t launched_ = 0;             // and not finished
-  static inline std::atomic<uint64_t> shapes_ = 0;
-  const uint64_t shape_ = ++shapes_;  // of decode steps, for Ops::Repeatable: no other executor's calls are the same
   uint64_t finished_us_ = 0;          // when the last one was
   Sampler sampler_;
   ConstraintSource* constraints_ = nullptr;

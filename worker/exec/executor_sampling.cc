@@ -94,11 +94,14 @@ absl::Status Executor::Sampling() {
 
 absl::Status Executor::EnqueueDraws(const sched::StepPlan& plan, const SamplingTable& table) {
   Flight& flight = Newest();
-  const int64_t vocab = model_->hparams().vocab;
+  const int64_t vocab = model_->hparams().vocab, row_bytes = vocab * static_cast<int64_t>(sizeof(float));
+  // Logits of a long prompt do not fit anywhere: such rows are waited for and scored tile by tile.
+  const auto scored = std::count_if(flight.wanted.begin(), flight.wanted.end(), [](const WantedRow& w) { return !w.sample; });
+  const bool scores_now = scored > static_cast<int64_t>(options_.max_logit_rows);
   int64_t kept = 0;
   size_t slots = 0;
   for (WantedRow& w : flight.wanted) {
-    if (w.logits >= 0 && draws()) w.logits = vocab * kept++;
+    if (w.logits >= 0 && draws() && (w.sample || !scores_now)) w.logits = vocab * kept++;
     slots += w.sample;
   }
   flight.logits.resize(static_cast<size_t>(kept * vocab));
@@ -115,10 +118,18 @@ absl::Status Executor::EnqueueDraws(const sched::StepPlan& plan, const SamplingT
     if (!draws()) continue;
     specs_.assign(static_cast<size_t>(tile.rows), {});
     for (size_t i = 0; i < specs_.size(); ++i) {
-      const WantedRow& w = flight.wanted[begin + i];
+      WantedRow& w = flight.wanted[begin + i];
+      const auto* row = reinterpret_cast<const std::byte*>(tile.row(static_cast<int64_t>(i)));
+      if (!w.sample && scores_now) {
+        ops_->CopyToHost(reinterpret_cast<std::byte*>(host_row_.data()), row, row_bytes);
+        ops_->Sync();
+        HF_RETURN_IF_ERROR(ops_->Health());
+        ScoreRow(&flight, w, host_row_);
+        w.scored = true;
+        continue;
+      }
       if (w.logits >= 0) {
-        ops_->CopyToHost(reinterpret_cast<std::byte*>(flight.logits.data() + w.logits), reinterpret_cast<const std::byte*>(tile.row(static_cast<int64_t>(i))),
-                         vocab * static_cast<int64_t>(sizeof(float)));
+        ops_->CopyToHost(reinterpret_cast<std::byte*>(flight.logits.data() + w.logits), row, row_bytes);
         continue;
       }
       const sched::StepEntry& e = plan.entries[w.entry];
@@ -141,6 +152,7 @@ absl::Status Executor::CollectDraws(Flight* flight) {
   if (!draws()) return absl::OkStatus();
   const size_t vocab = static_cast<size_t>(model_->hparams().vocab);
   for (const WantedRow& w : flight->wanted) {
+    if (w.scored) continue;
     TakeRow(flight, w, w.logits < 0 ? std::span<float>() : std::span(flight->logits).subspan(static_cast<size_t>(w.logits), vocab));
   }
   return absl::OkStatus();
@@ -183,6 +195,19 @@ Sample Executor::DrawToken(const Flight& flight, const WantedRow& w, const Sampl
   return out;
 }
 
+void Executor::ScoreRow(Flight* flight, const WantedRow& w, std::span<const float> logits) {
+  const sched::StepEntry& e = flight->plan->entries[w.entry];
+  const SamplingTable::Entry& entry = *flight->table->Find(e.request);
+  ExecResult& result = flight->result;
+  Sample s = sampler_.Score(logits, entry.prompt[w.position + 1], entry.params.top_logprobs);
+  if (result.logprobs.empty() || result.logprobs.back().request != e.request || !result.logprobs.back().prompt) {
+    result.logprobs.push_back({e.request, true, w.position + 1, {}, {}});
+  }
+  result.logprobs.back().tokens.push_back({s.token, s.logprob});
+  result.logprobs.back().top.push_back(std::move(s.top));
+  if (s.failed) result.failures.push_back(fmt::format("request {}: prompt position {}: {}", e.request.v, w.position, s.why));
+}
+
 void Executor::TakeRow(Flight* flight, const WantedRow& w, std::span<float> logits) {
   const sched::StepEntry& e = flight->plan->entries[w.entry];
   const SamplingTable::Entry* entry = flight->table->Find(e.request);
@@ -191,16 +216,7 @@ void Executor::TakeRow(Flight* flight, const WantedRow& w, std::span<float> logi
     if (w.sample) result.result.sampled.push_back({.request = e.request, .failed = true});
     return;
   }
-  if (e.prompt_logprobs && size_t{w.position} + 1 < entry->prompt.size()) {
-    Sample s = sampler_.Score(logits, entry->prompt[w.position + 1], entry->params.top_logprobs);
-    if (result.logprobs.empty() || result.logprobs.back().request != e.request || !result.logprobs.back().prompt) {
-      result.logprobs.push_back({e.request, true, w.position + 1, {}, {}});
-    }
-    result.logprobs.back().tokens.push_back({s.token, s.logprob});
-    result.logprobs.back().top.push_back(std::move(s.top));
-    if (s.failed) result.failures.push_back(fmt::format("request {}: prompt position {}: {}", e.request.v, w.position, s.why));
-  }
-  if (!w.sample) return;
+  if (!w.sample) return ScoreRow(flight, w, logits);
   sched::SampledToken token;
   Sample s = DrawToken(*flight, w, entry->params, logits, &token.why);
   token.request = e.request;

@@ -322,9 +322,11 @@ TEST_CASE("prompt logprobs score every prompt token, in tiles and across chunks"
   params.top_logprobs = 3;
   std::vector<TokenId> prompt;
   for (TokenId i = 0; i < 23; ++i) prompt.push_back(20 + i * 7 % 300);
+  // Tiles have 4 rows: on a device the larger chunks are scored tile by tile, the others when the step is finished.
+  const bool device = GENERATE(false, true);
   std::vector<float> whole;
-  for (const uint32_t chunk : {23u, 5u, 1u}) {
-    Rig rig(writer);
+  for (const uint32_t chunk : {23u, 5u, 3u, 1u}) {
+    Rig rig(writer, {64, 4, 8}, device ? *kernels::cuda_emulated::MakeOps({}) : nullptr);
     exec::SamplingTable table;
     table.Add(RequestId(1), params, prompt);
     Sequence s;
