@@ -128,6 +128,9 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   exec::ExecutorOptions exec_options;
   if (!r->ops_->HostMemory()) {
     // On the host the ratio's rest is room enough, and memory that is only reserved costs nothing until it is touched.
+    // A decode step's logits in one product, and in its graph.
+    constexpr uint32_t kMostLogitRows = 256;
+    exec_options.max_logit_rows = std::max(exec_options.max_logit_rows, static_cast<uint32_t>(r->ops_->PaddedRows(std::min(config.max_running, kMostLogitRows))));
     input.memory_name = config.tp > 1 ? "free on the fullest device" : "free on the device";
     const uint64_t longest = std::min(r->hparams_.context_length, config.max_seq_len.value_or(UINT32_MAX));
     // Requests that share a prefix read the same pages; more than four times what a pool of usual size holds is left to the ratio's rest.

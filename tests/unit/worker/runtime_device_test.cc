@@ -1,10 +1,12 @@
 // What a worker does with a device's memory, on the emulated one: how pools are sized, what is said, and how a start is refused.
 #include <catch2/catch.hpp>
+#include <cuda_runtime.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <iterator>
+#include <numeric>
 
 #include "tests/support/simt/emulated_ops.h"
 #include "tests/support/simt/memory.h"
@@ -128,6 +130,53 @@ TEST_CASE("what a step takes of the device is not more than was kept free for it
     CHECK(taken <= kept - fixed + (uint64_t{1} << 20));
     CHECK(kept - fixed <= 3 * taken);
   }
+}
+
+// Their logits are one tile, and part of the graph.
+TEST_CASE("a hundred requests decode in as many launches as one", "[runtime]") {
+  const TempDir dir;
+  WorkerConfig config = Config(ModelIn(dir, model::RandomLlama({})));
+  config.max_running = 100;
+  config.num_tokens = 4096;
+  config.max_seq_len = 32;
+  Findings findings;
+  auto built = Runtime::Build(config, {}, &findings, Emulated);
+  INFO(built.status());
+  REQUIRE(built.ok());
+  Runtime& runtime = **built;
+  exec::SamplingTable sampling;
+  for (uint64_t i = 0; i < 100; ++i) sampling.Add(RequestId(i), {});
+  std::vector<int32_t> pages(100);
+  std::iota(pages.begin(), pages.end(), 0);
+  const std::vector<TokenId> tokens(2, 3);
+  // Of the third step: the first one's calls are made, the second is recorded.
+  const auto launches = [&](size_t requests) {
+    sched::StepPlan plan;
+    for (size_t i = 0; i < requests; ++i) {
+      sched::StepEntry e;
+      e.request = RequestId(i);
+      e.start = 1;
+      e.tokens = std::span(tokens).last(1);
+      e.history = tokens;
+      e.prompt_tokens = 1;
+      e.sample = true;
+      e.tables.assign(runtime.kv_plan().groups.size(), &pages[i]);
+      plan.entries.push_back(std::move(e));
+    }
+    plan.total_tokens = static_cast<uint32_t>(requests);
+    uint64_t of_step = 0;
+    for (int step = 0; step < 3; ++step) {
+      const uint64_t before = simt::TheCounts().launches;
+      const auto ran = runtime.executor().Run(plan, sampling);
+      INFO(ran.status());
+      REQUIRE(ran.ok());
+      CHECK((*ran)->result.sampled.size() == requests);
+      of_step = simt::TheCounts().launches - before;
+    }
+    return of_step;
+  };
+  const uint64_t one = launches(1);
+  CHECK(launches(100) == one);
 }
 
 TEST_CASE("a device that is too small refuses the start with the numbers, as the environment's fault", "[runtime]") {
