@@ -208,9 +208,10 @@ TEST_CASE("A product of summed rows takes the sum, also where the rows were made
     const kernels::test::PackedWeight weight(*ops, kernels::DType::kQ8_0, kOut, kIn, file);
     const Held x(*ops, random.Normals(kIn)), h(*ops, std::vector<float>(kIn)), y(*ops, std::vector<float>(kOut));
     const kernels::Mat rows(h.data(), 1, kIn);
+    const kernels::Product product{weight.weight, {y.data(), 1, kOut}, {}, false};
+    ops->MatMul({x.data(), 1, kIn}, {&product, 1});  // from the first on the backend knows how products take their rows
     ops->NormForProducts({x.data(), 1, kIn}, {}, 1e-6f, rows);
     ops->ranks()->AllReduceSum(h.data(), kIn);
-    const kernels::Product product{weight.weight, {y.data(), 1, kOut}, {}, false};
     ops->MatMul(rows, {&product, 1});
     got[rank] = y.Get();
     const Held sum(*ops, h.Get());
@@ -227,8 +228,10 @@ TEST_CASE("A product of summed rows takes the sum, also where the rows were made
 
 namespace {
 
-// Rank 0 sums n floats, or copies beside it, while `other` does what rank 1 does instead. What rank 0's Health() says after its Sync.
-absl::Status Abandoned(Duration timeout, const std::function<void(kernels::Ops&, tp::Group&)>& other, const std::function<void(kernels::Ops&)>& waiting = nullptr,
+// Rank 0 sums the first 1000 floats of x, then does `waiting` with x (2 Mi floats), while `other` is what rank 1 does instead. What rank 0's
+// Health() says after its Sync.
+absl::Status Abandoned(Duration timeout, const std::function<void(kernels::Ops&, tp::Group&)>& other,
+                       const std::function<void(kernels::Ops&, const Held& x)>& waiting = nullptr,
                        const std::function<void(tp::Group&)>& before = nullptr) {
   absl::Status status;
   std::atomic<bool> over{false};
@@ -251,9 +254,12 @@ absl::Status Abandoned(Duration timeout, const std::function<void(kernels::Ops&,
         return;
       }
       if (before) before(*group);
-      const Held x(*ops, std::vector<float>(1000, 1.f));
+      const Held x(*ops, std::vector<float>(2 << 20, 1.f));
       ops->ranks()->AllReduceSum(x.data(), 1000);
-      if (waiting) waiting(*ops);
+      if (waiting) {
+        waiting(*ops, x);
+        HF_CHECK(!ops->Health().ok());  // it had to wait, and was told
+      }
       ops->Sync();
       status = ops->Health();
       // What comes after does nothing, and waits for nobody.
@@ -283,15 +289,21 @@ TEST_CASE("A peer that is gone ends the wait for the device", "[tp]") {
 
 TEST_CASE("A peer that is gone ends waits inside a step, too", "[tp]") {
   const Machine machine(2);
-  const auto uploads = [](kernels::Ops& ops) {  // more of them than both halves hold
-    const Held from(ops, std::vector<float>(64, 1.f)), to(ops, std::vector<float>(64 * 64, 0.f));
+  const auto uploads = [](kernels::Ops& ops, const Held& x) {  // more of them than both halves hold
     const std::vector<int32_t> rows(64, 0);
-    for (int i = 0; i < 2000; ++i) ops.GatherRows({from.data(), 1, 64}, rows, {to.data(), 64, 64});
+    for (int i = 0; i < 2000; ++i) ops.GatherRows({x.data(), 1, 10}, rows, {x.data() + 100, 64, 10});
   };
   CHECK(absl::IsUnavailable(Abandoned(seconds(20), [](kernels::Ops&, tp::Group&) {}, uploads)));
-  const auto large_download = [](kernels::Ops& ops) {
-    const Held x(ops, std::vector<float>(2 << 20, 1.f));
-    x.Get();
+  const auto steps = [](kernels::Ops& ops, const Held&) {
+    const std::vector<uint32_t> tokens(100, 1);
+    kernels::Batch batch;
+    batch.tokens = tokens;
+    for (int i = 0; i < 3; ++i) ops.BeginStep(batch);
+  };
+  CHECK(absl::IsUnavailable(Abandoned(seconds(20), [](kernels::Ops&, tp::Group&) {}, steps)));
+  const auto large_download = [](kernels::Ops& ops, const Held& x) {
+    std::vector<float> to(x.n);
+    ops.CopyToHost(reinterpret_cast<std::byte*>(to.data()), x.buffer.data(), static_cast<int64_t>(x.n * 4));
   };
   CHECK(absl::IsUnavailable(Abandoned(seconds(20), [](kernels::Ops&, tp::Group&) {}, large_download)));
 }
@@ -331,7 +343,10 @@ TEST_CASE("What the library finds while the host waits ends the wait", "[tp]") {
   const auto found = [](Result result) {
     const Machine machine(2);
     return Abandoned(seconds(20), [](kernels::Ops&, tp::Group&) { std::this_thread::sleep_for(milliseconds(500)); },
-                     [result](kernels::Ops&) { SetFakeNccl({.async = result}); });
+                     [result](kernels::Ops& ops, const Held&) {
+                       SetFakeNccl({.async = result});
+                       ops.Sync();
+                     });
   };
   const absl::Status remote = found(kRemoteError);
   CAPTURE(remote);
