@@ -187,8 +187,9 @@ Downloads::~Downloads() {
 void Downloads::Start(std::byte* dst, const std::byte* src, int64_t bytes) {
   if (bytes == 0 || errors_->RefusesInTrial("downloading")) return;
   Side& s = sides_[active_];
-  if (s.pending.empty() && s.bytes < std::max(wanted_, bytes)) {
-    wanted_ = std::max(wanted_, AlignUp(bytes, 4096));
+  s.asked += AlignUp(bytes, 64);
+  wanted_ = std::max(wanted_, AlignUp(s.asked, 4096));
+  if (s.pending.empty() && s.bytes < wanted_) {
     if (s.pinned != nullptr) errors_->BeforeBlocking();
     cudaFreeHost(s.pinned);
     s.pinned = nullptr;
@@ -199,8 +200,7 @@ void Downloads::Start(std::byte* dst, const std::byte* src, int64_t bytes) {
       s.bytes = wanted_;
     }
   }
-  if (s.used + bytes > s.bytes) {   // straight to dst, which makes the call wait; next time there is room
-    wanted_ = std::max(wanted_, AlignUp(s.used + bytes, 4096));
+  if (s.used + bytes > s.bytes) {   // straight to dst, which makes the call wait; next time there is room for all that was asked for
     errors_->BeforeBlocking();
     errors_->Check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_), "downloading");
     return;
@@ -232,7 +232,7 @@ void Downloads::Wait(uint64_t mark) {
 void Downloads::Hand(Side* s) {
   for (const Pending& p : s->pending) std::memcpy(p.dst, s->pinned + p.at, static_cast<size_t>(p.bytes));
   s->pending.clear();
-  s->used = 0;
+  s->used = s->asked = 0;
   s->mark = 0;
 }
 

@@ -159,7 +159,7 @@ class Downloads {
   };
   struct Side {
     std::byte* pinned = nullptr;
-    int64_t bytes = 0, used = 0;
+    int64_t bytes = 0, used = 0, asked = 0;   // asked: used, and what found no room
     std::vector<Pending> pending;
     cudaEvent_t done = nullptr;
     uint64_t mark = 0;             // 0: none behind it
