@@ -110,7 +110,7 @@ run_sanitizer() {
   echo "| tool | tests | result |"
   echo "| --- | --- | --- |"
   for kind in memcheck racecheck; do
-    for test in elementwise matmul moe attention; do
+    for test in elementwise matmul moe attention draw; do
       # The reference and the device alone: the rest of the backends is not what is looked at.
       HOLDFAST_ONLY_DEVICE=1 timeout 400 "$tool" --tool $kind --error-exitcode 99 "$build/bin/kernels_${test}_test" >"$work/sanitizer.log" 2>&1
       status=$?
