@@ -149,7 +149,8 @@ class Executor {
     std::vector<float> logits;        // of rows that the host draws from, or scores
     uint64_t mark = 0;                // behind everything of the step
 
-    bool OnBackend(int32_t slot) const;
+    std::vector<bool> on_backend;     // by slot: whether it draws that one
+    bool OnBackend(int32_t slot) const { return static_cast<size_t>(slot) < on_backend.size() && on_backend[static_cast<size_t>(slot)]; }
   };
 
   Executor(kernels::Ops* ops, std::unique_ptr<model::Model> model, const ExecutorOptions& options);

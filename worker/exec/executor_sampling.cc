@@ -35,6 +35,7 @@ void Executor::PrepareConstraints(const sched::StepPlan& plan, const SamplingTab
 absl::Status Executor::ListWanted(const sched::StepPlan& plan, const SamplingTable& table) {
   Flight& flight = Newest();
   flight.wanted.clear();
+  flight.on_backend.clear();
   int32_t slots = 0, constrained = 0;
   for (uint32_t i = 0; i < plan.entries.size(); ++i) {
     const sched::StepEntry& e = plan.entries[i];
@@ -55,6 +56,7 @@ absl::Status Executor::ListWanted(const sched::StepPlan& plan, const SamplingTab
         if (draws() && entry->params.constrained) w.constraint = constrained++;
       }
       if (score || (w.sample && entry->params.logprobs)) w.logits = 0;   // EnqueueDraws says where
+      if (w.sample) flight.on_backend.push_back(w.logits < 0);
       flight.wanted.push_back(w);
     }
   }
@@ -156,10 +158,6 @@ absl::Status Executor::CollectDraws(Flight* flight) {
     TakeRow(flight, w, w.logits < 0 ? std::span<float>() : std::span(flight->logits).subspan(static_cast<size_t>(w.logits), vocab));
   }
   return absl::OkStatus();
-}
-
-bool Executor::Flight::OnBackend(int32_t slot) const {
-  return std::any_of(wanted.begin(), wanted.end(), [&](const WantedRow& w) { return w.slot == slot && w.logits < 0; });
 }
 
 Sample Executor::DrawToken(const Flight& flight, const WantedRow& w, const SamplingParams& params, std::span<float> logits, std::string* why) {
