@@ -70,11 +70,16 @@ void CudaOps::Repeatable(uint64_t shape, absl::FunctionRef<void()> work) {
   }
   for (auto& r : rope_) r->current = false;   // what was recorded did not run
   normed_ = {};
-  graphs_on_ = captures_failed_ < kMostFailures;
+  if (captures_failed_ >= kMostFailures) {
+    LogWarn("no more CUDA graphs are tried after {} that failed; decode steps are launched call by call until a restart", captures_failed_);
+    graphs_on_ = false;
+  }
   work();
 }
 
 cudaGraphExec_t CudaOps::Capture(absl::FunctionRef<void()> work) {
+  errors_.Check(cudaGetLastError(), "launching a kernel");   // of what came before: no fault of the graph's, and not to be forgotten with it
+  if (!ok()) return nullptr;
   cudaError_t e = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
   const char* doing = "beginning";
   cudaGraph_t graph = nullptr;

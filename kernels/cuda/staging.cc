@@ -195,9 +195,11 @@ void Downloads::Start(std::byte* dst, const std::byte* src, int64_t bytes) {
     s.pinned = nullptr;
     s.bytes = 0;
     void* p = nullptr;
-    if (errors_->Check(cudaMallocHost(&p, static_cast<size_t>(wanted_)), "allocating pinned memory")) {
+    if (cudaMallocHost(&p, static_cast<size_t>(wanted_)) == cudaSuccess) {
       s.pinned = static_cast<std::byte*>(p);
       s.bytes = wanted_;
+    } else {
+      cudaGetLastError();   // no fault of the device's: what follows goes the slow way
     }
   }
   if (s.used + bytes > s.bytes) {   // straight to dst, which makes the call wait; next time there is room for all that was asked for

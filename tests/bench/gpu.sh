@@ -27,6 +27,7 @@ while [ $# -gt 0 ]; do
       ;;
     --smoke) smoke=1 ;;
     --list) printf '%s\n' "${sections[@]}"; exit 0 ;;
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
     *) usage "unknown: $1" ;;
   esac
   shift
@@ -34,6 +35,9 @@ done
 for name in ${only//,/ } ${skip//,/ }; do [[ " ${sections[*]} " == *" $name "* ]] || usage "no section is called '$name'"; done
 [[ $device =~ ^[0-9]+$ ]] || usage "--device $device is no number"
 wants() { { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; } && [[ ",$skip," != *",$1,"* ]]; }
+chosen=0
+for name in "${sections[@]}"; do ! wants "$name" || chosen=1; done
+[ $chosen = 1 ] || usage "--only $only --skip $skip leaves no section"
 missing() { printf 'gpu.sh: %s\n' "$*" >&2; exit 69; }
 
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$device} PATH=$PATH:/usr/local/cuda/bin

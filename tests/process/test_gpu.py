@@ -38,7 +38,10 @@ def test_the_gpu_script_says_what_is_missing():
     r = gpu_sh()
     assert r.returncode == 69 and re.search(WHY, r.stderr), (r.returncode, r.stderr)
     assert r.stdout == ""
-    for args, words in ((["--only", "nonsense"], "no section is called 'nonsense'"), (["--fast"], "unknown: --fast"), (["--device", "one"], "is no number")):
+    r = gpu_sh("--help")
+    assert r.returncode == 0 and "--only SECTION" in r.stdout and "set -" not in r.stdout
+    for args, words in ((["--only", "nonsense"], "no section is called 'nonsense'"), (["--fast"], "unknown: --fast"), (["--device", "one"], "is no number"),
+                        (["--only", "kernels", "--skip", "kernels,load"], "leaves no section")):
         r = gpu_sh(*args)
         assert r.returncode == 64 and words in r.stderr, r.stderr
     r = subprocess.run(["bash", str(harness.SOURCE / "tests/bench/gpu.sh"), "--smoke", "--build", "/nonexistent"], capture_output=True, text=True, timeout=60)

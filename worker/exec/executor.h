@@ -97,7 +97,7 @@ class Executor {
   // and failures stay with rank 0). A collective's error (tp/collective.h) when a peer is lost. After an error nothing more can be launched.
   absl::Status Launch(const sched::StepPlan& plan, const SamplingTable& table);
   // Waits for the oldest launched step: every K and V of it is in its page. ops.Health() when the device failed: nothing was drawn from what
-  // it left. The result is valid until kMostLaunched more steps were launched.
+  // it left. The result is valid until the next Launch.
   absl::StatusOr<const ExecResult*> Finish();
   uint32_t launched() const { return launched_; }
   // Launch and Finish. Nothing else may be launched.

@@ -9,6 +9,11 @@
 #include "worker/exec/executor.h"
 
 namespace holdfast::exec {
+namespace {
+
+constexpr int64_t kMostKeptBytes = int64_t{32} << 20;   // of logits that a step keeps on the host to score prompt tokens from
+
+}  // namespace
 
 void Executor::PrepareConstraints(const sched::StepPlan& plan, const SamplingTable& table) {
   std::vector<Constraint>& constraints = Newest().constraints;
@@ -99,7 +104,7 @@ absl::Status Executor::EnqueueDraws(const sched::StepPlan& plan, const SamplingT
   const int64_t vocab = model_->hparams().vocab, row_bytes = vocab * static_cast<int64_t>(sizeof(float));
   // Logits of a long prompt do not fit anywhere: such rows are waited for and scored tile by tile.
   const auto scored = std::count_if(flight.wanted.begin(), flight.wanted.end(), [](const WantedRow& w) { return !w.sample; });
-  const bool scores_now = scored > static_cast<int64_t>(options_.max_logit_rows);
+  const bool scores_now = scored > std::min<int64_t>(options_.max_logit_rows, kMostKeptBytes / row_bytes);
   int64_t kept = 0;
   size_t slots = 0;
   for (WantedRow& w : flight.wanted) {

@@ -37,6 +37,15 @@ bool ParseCollectives(std::string_view text, Collectives* to) {
 
 absl::StatusOr<std::string> JoinDevices(kernels::Ops* ops, Collective* ranks, Group* group, const JoinOptions& options) {
   // Every rank takes part in every exchange below, also one that knows already that it cannot.
+  std::vector<uint64_t> on_host;
+  HF_RETURN_IF_ERROR(ranks->AllGather(ops->HostMemory() ? 1 : 0, &on_host));
+  for (size_t r = 0; r < on_host.size(); ++r) {
+    if (on_host[r] == on_host[ranks->rank()]) continue;
+    const auto where = [](bool host) { return host ? "on the CPU" : "on a device"; };
+    return absl::InvalidArgumentError(fmt::format("rank {} computes {}, this one {}: all ranks of a group must compute alike (each rank's log says why it "
+                                                  "does); --backend cpu takes the CPU for all",
+                                                  r, where(on_host[r] != 0), where(ops->HostMemory())));
+  }
   absl::StatusOr<const kernels::nccl::Api*> api = absl::InvalidArgumentError("--collectives host");
   if (options.wanted != Collectives::kHost) {
     api = ops->HostMemory() ? absl::InvalidArgumentError("the backend computes in the host's memory") : options.load();

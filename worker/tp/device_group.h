@@ -27,7 +27,7 @@ struct JoinOptions {
 };
 
 // Says in words, for the log, by which means the ranks sum from now on, and why. With kNccl what cannot be is an error: kInvalidArgument when
-// this machine lacks something (the same next time), kFailedPrecondition when NCCL tried and failed. Errors of `ranks` when a peer is lost,
+// this machine lacks something (the same next time), also where some ranks compute on a device and some do not; kFailedPrecondition when NCCL tried and failed. Errors of `ranks` when a peer is lost,
 // kAborted when the device failed. Every rank calls it.
 absl::StatusOr<std::string> JoinDevices(kernels::Ops* ops, Collective* ranks, Group* group, const JoinOptions& options);
 

@@ -220,6 +220,7 @@ cudaError_t cudaFree(void* p) {
 cudaError_t cudaMallocHost(void** p, size_t bytes) {
   *p = nullptr;
   if (const cudaError_t e = UnsafeWhileCapturing(); e != cudaSuccess) return Answer(e);
+  if (bytes > TheFakeDevice().most_pinned) return Answer(cudaErrorMemoryAllocation);
   *p = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (*p == nullptr) return Answer(cudaErrorMemoryAllocation);
   std::memset(*p, 0xff, bytes);

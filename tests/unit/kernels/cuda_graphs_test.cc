@@ -317,6 +317,31 @@ TEST_CASE("calls that a graph cannot hold make it none, and happen") {
   CHECK(d.ops->Health().ok());
 }
 
+TEST_CASE("a launch that failed before a graph is recorded is told, and no fault of the graph") {
+  Decoder d(true);
+  const Held<float> x(*d.ops, {1.f, 2.f}, 2), y(*d.ops, {1.f, 2.f}, 2);
+  const int32_t page = 0, position = 0;
+  const int32_t* tables[] = {&page};
+  const BlockTables groups[] = {{tables, 0}};
+  const SequenceSpan span{0, 1, 0};
+  Batch batch;
+  batch.positions = {&position, 1};
+  batch.sequences = {&span, 1};
+  batch.groups = groups;
+  batch.page_size = kPageSize;
+  for (const bool fails : {false, true}) {
+    d.ops->BeginStep(batch);
+    if (fails) simt::TheFakeDevice().launch_error = cudaErrorNoKernelImageForDevice;
+    d.ops->Scale(x.mat(), 1.f);
+    simt::TheFakeDevice().launch_error = cudaSuccess;
+    d.ops->Repeatable(1, [&] { d.ops->Scale(y.mat(), 2.f); });
+    d.ops->Mark();
+  }
+  d.ops->Sync();
+  INFO(d.ops->Health());
+  CHECK(absl::IsAborted(d.ops->Health()));
+}
+
 TEST_CASE("more shapes than are kept: the oldest goes") {
   Decoder d(true);
   const int a = d.New();

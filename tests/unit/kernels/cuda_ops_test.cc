@@ -177,6 +177,23 @@ TEST_CASE("many small uploads without a wait arrive as they were") {
 
 // A copy that finds no room in pinned memory waits for the device and is there at once; one that does comes with the wait for its step. A step of
 // many rows of logits finds room for all of them the second time, not for one more each time.
+TEST_CASE("what a step downloads arrives where pinned memory is refused, and the device is well") {
+  const auto ops = Emulated();
+  simt::TheFakeDevice().most_pinned = size_t{6} << 20;
+  constexpr int kRows = 9, kWidth = 1 << 18;
+  const Held<float> from(*ops, std::vector<float>(kWidth, 1.f), kWidth);
+  for (int step = 0; step < 3; ++step) {
+    std::vector<float> to(static_cast<size_t>(kRows) * kWidth);
+    for (int r = 0; r < kRows; ++r) {
+      ops->CopyToHost(reinterpret_cast<std::byte*>(to.data() + int64_t{r} * kWidth), reinterpret_cast<const std::byte*>(from.mat().data), int64_t{kWidth} * 4);
+    }
+    ops->Wait(ops->Mark());
+    CHECK(std::count(to.begin(), to.end(), 1.f) == int64_t{kRows} * kWidth);
+  }
+  simt::TheFakeDevice() = {};
+  CHECK(ops->Health().ok());
+}
+
 TEST_CASE("what a step downloads has room from its second time on") {
   const auto ops = Emulated();
   constexpr int kRows = 24, kWidth = 1 << 18;   // 24 MiB, six times what there is room for at first

@@ -448,6 +448,17 @@ TEST_CASE("What one rank cannot none does, and the sums go through the host", "[
             "or later is needed", "or later is needed");
 }
 
+TEST_CASE("Ranks of which one computes on the CPU are refused, on every rank and in words", "[tp]") {
+  const Machine machine(2);
+  RunRanks(2, [&](uint32_t rank, tp::Group& group, tp::ShmCollective& host) {
+    const auto ops = rank == 1 ? kernels::MakeReferenceOps() : Device(rank);
+    const auto said = tp::JoinDevices(ops.get(), &host, &group, Joining());
+    HF_CHECKF(absl::IsInvalidArgument(said.status()), "{}", said.status().ToString());
+    const std::string words(said.status().message());
+    HF_CHECKF(words.find(rank == 0 ? "rank 1 computes on the CPU, this one on a device" : "rank 0 computes on a device, this one on the CPU") == 0, "{}", words);
+  });
+}
+
 TEST_CASE("A library that fails to join the ranks is done without, or is an error where it was asked for", "[tp]") {
   using namespace kernels::nccl;  // NOLINT
   {
@@ -488,7 +499,7 @@ TEST_CASE("A peer that is lost while devices join is a lost peer", "[tp]") {
       // Says that it can, and leaves before it does.
       std::vector<uint64_t> all;
       std::vector<std::byte> id;
-      HF_CHECK(host.AllGather(22809, &all).ok() && host.Broadcast(0, &id).ok());
+      HF_CHECK(host.AllGather(0, &all).ok() && host.AllGather(22809, &all).ok() && host.Broadcast(0, &id).ok());
       return;
     }
     status = tp::JoinDevices(ops.get(), &host, &group, o).status();

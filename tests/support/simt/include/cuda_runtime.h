@@ -332,6 +332,7 @@ struct FakeDevice {
   cudaError_t launch_error = cudaSuccess;   // of every launch: "no code for this device"
   cudaError_t next_sync_error = cudaSuccess;
   cudaError_t instantiate_error = cudaSuccess;   // of every cudaGraphInstantiate: "no memory for it"
+  size_t most_pinned = SIZE_MAX;            // bytes of one cudaMallocHost; more is refused
 };
 FakeDevice& TheFakeDevice();
 
