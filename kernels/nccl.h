@@ -2,7 +2,7 @@
 // The part of NCCL's C interface that Holdfast uses, and where it comes from: libnccl.so.2, opened when several ranks have a device each.
 // Nothing links NCCL (a library of more than 200 MB that most machines lack), and the header is not needed either: a build on a machine
 // without it must serve on one that has it. So the declarations below repeat nccl.h (2.14, whose functions and layouts later versions of
-// libnccl.so.2 keep; tests/unit/tp/nccl_abi_test.cc compares them with the header where there is one).
+// libnccl.so.2 keep; tests/unit/tp/nccl_test.cc compares them with the header where there is one).
 #include <absl/status/statusor.h>
 
 #include <climits>

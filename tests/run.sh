@@ -8,8 +8,10 @@ cd "$(dirname "$0")/.."
 . deploy/models.sh
 
 install_missing "${build_packages[@]}" "${fetch_packages[@]}" "${test_packages[@]}"
-# One architecture of device code: it is compiled, and with no GPU at hand no more can be known of it.
-configure_extra='-DHOLDFAST_TESTS=ON -DHOLDFAST_CUDA=AUTO -DHOLDFAST_CUDA_ARCHITECTURES=90a-real'
+# Device code for this machine's GPUs. Without any one architecture is compiled, and no more can be known of it.
+cuda=$(cuda_flags)
+[ "$cuda" != -DHOLDFAST_CUDA=OFF ] || cuda='-DHOLDFAST_CUDA=AUTO -DHOLDFAST_CUDA_ARCHITECTURES=90a-real'
+configure_extra="-DHOLDFAST_TESTS=ON $cuda"
 configure_and_build release
 
 # Packages for the tests that drive real clients; without PyPI those tests skip and say so.

@@ -16,6 +16,7 @@ struct ChosenBackend {
   std::unique_ptr<kernels::Ops> ops;   // null: `code` and `why` say what is the matter
   std::string why;                     // for the log: "no NVIDIA driver"; of a refusal, its words
   ExitCode code = ExitCode::kOk;
+  bool passed_over = false;            // with auto: a device is there, and this build, its driver or their number does not serve
 };
 
 // Makes the CUDA backend; a test has its own.

@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
     return Blame(why, backend.code);
   }
   r->ops_ = std::move(backend.ops);
-  LogInfo("backend: {} ({})", r->ops_->Describe(), backend.why);
+  backend.passed_over ? LogWarn("backend: {} ({})", r->ops_->Describe(), backend.why) : LogInfo("backend: {} ({})", r->ops_->Describe(), backend.why);
   stage("backend");
 
   HF_BLAME_RETURN(r->file_, model::GgufFile::Open(config.model), ModelFault(why));

@@ -17,7 +17,7 @@ uint64_t Mix(uint64_t a, uint64_t b) { return (a ^ b) * 0x9E3779B97F4A7C15ull ^ 
 
 }  // namespace
 
-// Powers of two, and steps of half of them from 16 on: at most a third of a bucket is padding above 8 rows.
+// Powers of two, and steps of half of them from 16 on: at most a third of a bucket is padding above 16 rows.
 int64_t CudaOps::PaddedRows(int64_t rows) const {
   if (!graphs_on_) return rows;
   int64_t bucket = 1;

@@ -37,6 +37,8 @@ TEST_CASE("auto takes CUDA where it can, the CPU where there is none, and waits 
     REQUIRE(cpu.ops != nullptr);
     CHECK(cpu.ops->Describe().find("cpu") == 0);
     CHECK(Says(cpu, std::string(none.message()).c_str()));
+    // A device that is there and not taken is worth a warning.
+    if (!absl::IsUnimplemented(none)) CHECK(cpu.passed_over == !absl::IsNotFound(none));
     const auto refused = Choose("cuda", none);
     CHECK(refused.ops == nullptr);
     CHECK(refused.code == ExitCode::kConfig);
