@@ -30,10 +30,7 @@ exec::SamplingParams ParamsFromWire(const proto::SamplingParams& p) {
 }
 
 // Its tokens can be drawn without the host: from the logits and the token's place alone.
-bool DrawnAlone(const exec::SamplingParams& p) {
-  const bool repeats = p.repetition_penalty > 0.f && p.repetition_penalty != 1.f;
-  return !p.constrained && !p.logprobs && !repeats && p.presence_penalty == 0.f && p.frequency_penalty == 0.f;
-}
+bool DrawnAlone(const exec::SamplingParams& p) { return !p.constrained && !p.logprobs && !exec::Penalises(p); }
 
 proto::Token TokenOnWire(const exec::StepLogprobs& lp, size_t i) {
   proto::Token token;

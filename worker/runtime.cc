@@ -126,8 +126,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Build(const WorkerConfig& conf
   HF_RETURN_IF_ERROR(PeerFault(r->AgreeOnMemory(r->weights_ != nullptr ? r->weights_->bytes() : 0, &input.memory_bytes)));
   input.memory_ratio = config.memory_ratio;
   exec::ExecutorOptions exec_options;
+  // On the host the ratio's rest is room enough for a step, and memory that is only reserved costs nothing until it is touched.
   if (!r->ops_->HostMemory()) {
-    // On the host the ratio's rest is room enough, and memory that is only reserved costs nothing until it is touched.
     // A decode step's logits in one product, and in its graph.
     constexpr uint32_t kMostLogitRows = 256;
     exec_options.max_logit_rows = std::max(exec_options.max_logit_rows, static_cast<uint32_t>(r->ops_->PaddedRows(std::min(config.max_running, kMostLogitRows))));

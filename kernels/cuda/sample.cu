@@ -31,33 +31,22 @@ __device__ __forceinline__ float LogitOf(uint64_t key) {
   return __uint_as_float((ordered & 0x80000000u) != 0 ? ordered & 0x7fffffffu : ~ordered);
 }
 
-__device__ __forceinline__ u64 WarpSum64(u64 v) {
-  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) v += __shfl_xor_sync(kAllLanes, v, lanes);
-  return v;
-}
-__device__ __forceinline__ u64 WarpMax64(u64 v) {
-  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) v = max(v, __shfl_xor_sync(kAllLanes, v, lanes));
-  return v;
-}
-
-// Over the block, in every thread. scratch: kMostWarps elements.
-__device__ __forceinline__ u64 BlockSum64(u64 v, Shared<u64> scratch) {
-  v = WarpSum64(v);
+// Over the block, in every thread, by an operation of integers for which 0 changes nothing. scratch: kMostWarps elements.
+template <class Op>
+__device__ __forceinline__ u64 BlockReduce64(u64 v, Shared<u64> scratch, Op op) {
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) v = op(v, __shfl_xor_sync(kAllLanes, v, lanes));
   __syncthreads();
   if (Thread() % kWarp == 0) scratch[Thread() / kWarp] = v;
   __syncthreads();
-  u64 sum = 0;
-  for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) sum += scratch[w];
-  return sum;
+  u64 all = 0;
+  for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) all = op(all, static_cast<u64>(scratch[w]));
+  return all;
+}
+__device__ __forceinline__ u64 BlockSum64(u64 v, Shared<u64> scratch) {
+  return BlockReduce64(v, scratch, [](u64 a, u64 b) { return a + b; });
 }
 __device__ __forceinline__ u64 BlockMax64(u64 v, Shared<u64> scratch) {
-  v = WarpMax64(v);
-  __syncthreads();
-  if (Thread() % kWarp == 0) scratch[Thread() / kWarp] = v;
-  __syncthreads();
-  u64 best = 0;
-  for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) best = max(best, static_cast<u64>(scratch[w]));
-  return best;
+  return BlockReduce64(v, scratch, [](u64 a, u64 b) { return max(a, b); });
 }
 // The sum of the threads before this one.
 __device__ __forceinline__ u64 BlockBefore64(u64 v, Shared<u64> scratch) {

@@ -31,6 +31,8 @@ std::span<const TokenId> Recent(std::span<const TokenId> history) { return histo
 
 }  // namespace
 
+bool Penalises(const SamplingParams& p) { return Repeats(p) || Counts(p); }
+
 Sample FailedSample(kernels::DrawStatus status, bool constrained) {
   Sample out;
   out.failed = true;
@@ -228,7 +230,7 @@ Sample Sampler::Draw(std::span<float> logits, const SamplingParams& p, std::span
   Sample out;
   Peak raw;
   if (!Scan(logits, &raw)) return FailedSample(raw.clean ? kernels::DrawStatus::kNothing : kernels::DrawStatus::kNotFinite, allowed != nullptr);
-  const bool penalised = Repeats(p) || Counts(p);
+  const bool penalised = Penalises(p);
   HF_CHECKF(unseen == 0 || !penalised, "penalties over a history of which {} tokens are not known", unseen);
   const bool edited = allowed != nullptr || penalised || !p.logit_bias.empty() || !p.suppress_tokens.empty();
   // The raw distribution is wanted after the choice is known, but before the edits: keep a copy then.

@@ -45,6 +45,9 @@ struct SamplingParams {
   bool constrained = false;           // Draw must be told what is allowed
 };
 
+// Whether a draw looks at the history.
+bool Penalises(const SamplingParams& params);
+
 struct TokenLogprob {
   TokenId token = 0;
   float logprob = 0.f;                // natural log, of the model's own distribution (after softcap, before everything above)

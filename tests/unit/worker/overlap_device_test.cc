@@ -5,8 +5,8 @@
 #include <deque>
 #include <map>
 
-#include "tests/support/simt/emulated_ops.h"
 #include "tests/unit/model/files.h"
+#include "tests/unit/worker/device_rig.h"
 #include "worker/model/tools/make_model.h"
 #include "worker/runtime.h"
 
@@ -14,14 +14,6 @@ namespace holdfast::worker {
 namespace {
 
 using test::TempDir;
-
-class Findings final : public FindingSink {
- public:
-  void Report(Finding) override { ++count; }
-  int count = 0;
-};
-
-absl::StatusOr<std::unique_ptr<kernels::Ops>> Emulated(const kernels::CudaOptions& options) { return kernels::cuda_emulated::MakeOps(options); }
 
 struct Answers {
   std::map<uint64_t, std::vector<TokenId>> tokens;
@@ -97,7 +89,7 @@ TEST_CASE("answers with two steps in flight are those of steps one by one", "[ru
       c.num_tokens = 512;
       c.max_seq_len = 256;
       c.overlap = overlap;
-      Findings findings;
+      CountedFindings findings;
       auto built = Runtime::Build(c, {}, &findings, Emulated);
       INFO(built.status());
       REQUIRE(built.ok());
@@ -124,7 +116,7 @@ TEST_CASE("by itself a device with one rank has two steps in flight, the CPU one
     c.num_tokens = 512;
     c.max_seq_len = 256;
     c.prefill_chunk = 32;
-    Findings findings;
+    CountedFindings findings;
     auto built = Runtime::Build(c, {}, &findings, Emulated);
     INFO(built.status());
     REQUIRE(built.ok());

@@ -120,6 +120,18 @@ class Life {
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
+// What the recording so far replays to, which is the same as what it was of.
+ReplayReport SameAsLived(const Life& life) {
+  const auto report = ReplayText(life.bytes());
+  INFO(report.status());
+  REQUIRE(report.ok());
+  INFO((report->divergence ? report->divergence->what : ""));
+  REQUIRE(report->same());
+  CHECK(report->digest == life.s->digest());
+  CHECK(report->steps == life.steps);
+  return *report;
+}
+
 TEST_CASE("a life replays to the same digest at every point of it", "[replay]") {
   const uint64_t fresh = EntropySeed();
   std::cout << "replay_test: fresh seed " << fresh << "\n";
@@ -129,17 +141,11 @@ TEST_CASE("a life replays to the same digest at every point of it", "[replay]") 
     for (int i = 0; i < 600; ++i) {
       life.Round();
       if (i % 97 != 0 && i != 599) continue;
-      const auto report = ReplayText(life.bytes());
-      INFO(report.status());
-      REQUIRE(report.ok());
-      INFO((report->divergence ? report->divergence->what : ""));
-      REQUIRE(report->same());
-      CHECK(report->digest == life.s->digest());
-      CHECK(report->steps == life.steps);
-      CHECK(report->generation == 7);
-      CHECK(report->rank == 1);
-      CHECK_FALSE(report->full);
-      CHECK_FALSE(report->unfinished.has_value());
+      const auto report = SameAsLived(life);
+      CHECK(report.generation == 7);
+      CHECK(report.rank == 1);
+      CHECK_FALSE(report.full);
+      CHECK_FALSE(report.unfinished.has_value());
     }
     CHECK(life.steps > 100);
     // What containment reported, the replay finds again.
@@ -156,15 +162,9 @@ TEST_CASE("a life with steps in flight replays to the same digest at every point
     for (int i = 0; i < 900; ++i) {
       life.Round();
       if (i % 37 != 0 && i != 899) continue;
-      const auto report = ReplayText(life.bytes());
-      INFO(report.status());
-      REQUIRE(report.ok());
-      INFO((report->divergence ? report->divergence->what : ""));
-      REQUIRE(report->same());
-      CHECK(report->digest == life.s->digest());
-      CHECK(report->steps == life.steps);
+      const auto report = SameAsLived(life);
       // The oldest in flight is what ran.
-      CHECK(report->unfinished == (life.s->outstanding_steps() > 0 ? std::optional(life.steps + 1) : std::nullopt));
+      CHECK(report.unfinished == (life.s->outstanding_steps() > 0 ? std::optional(life.steps + 1) : std::nullopt));
     }
     CHECK(life.steps > 100);
     CHECK(life.awaited > 100);

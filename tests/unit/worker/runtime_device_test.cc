@@ -8,9 +8,9 @@
 #include <iterator>
 #include <numeric>
 
-#include "tests/support/simt/emulated_ops.h"
 #include "tests/support/simt/memory.h"
 #include "tests/unit/model/files.h"
+#include "tests/unit/worker/device_rig.h"
 #include "worker/bench.h"
 #include "worker/model/activation_bytes.h"
 #include "worker/model/memory.h"
@@ -21,14 +21,6 @@ namespace holdfast::worker {
 namespace {
 
 using test::TempDir;
-
-class Findings final : public FindingSink {
- public:
-  void Report(Finding) override { ++count; }
-  int count = 0;
-};
-
-absl::StatusOr<std::unique_ptr<kernels::Ops>> Emulated(const kernels::CudaOptions& options) { return kernels::cuda_emulated::MakeOps(options); }
 
 std::string ModelIn(const TempDir& dir, model::GgufWriter writer) {
   std::string error;
@@ -64,7 +56,7 @@ struct Left {
 TEST_CASE("pools are sized from the device's free memory, and one line says how", "[runtime]") {
   const TempDir dir;
   const WorkerConfig config = Config(ModelIn(dir, model::RandomGemma4({})));
-  Findings findings;
+  CountedFindings findings;
   const Left left(size_t{1} << 30);
   auto built = Runtime::Build(config, {}, &findings, Emulated);
   INFO(built.status());
@@ -93,7 +85,7 @@ TEST_CASE("what a step takes of the device is not more than was kept free for it
     config.prefill_chunk = 256;
     config.num_tokens = 8192;
     config.max_seq_len = 1024;
-    Findings findings;
+    CountedFindings findings;
     const size_t before = simt::DeviceBytesUsed();
     auto built = Runtime::Build(config, {}, &findings, Emulated);
     INFO(built.status());
@@ -139,7 +131,7 @@ TEST_CASE("a hundred requests decode in as many launches as one", "[runtime]") {
   config.max_running = 100;
   config.num_tokens = 4096;
   config.max_seq_len = 32;
-  Findings findings;
+  CountedFindings findings;
   auto built = Runtime::Build(config, {}, &findings, Emulated);
   INFO(built.status());
   REQUIRE(built.ok());
@@ -185,7 +177,7 @@ TEST_CASE("a device that is too small refuses the start with the numbers, as the
   options.dim = 512;
   const WorkerConfig config = Config(ModelIn(dir, model::RandomLlama(options)));
   const auto refused = [&](size_t bytes, const WorkerConfig& c) {
-    Findings findings;
+    CountedFindings findings;
     const Left left(bytes);
     auto built = Runtime::Build(c, {}, &findings, Emulated);
     REQUIRE(!built.ok());
@@ -212,7 +204,7 @@ TEST_CASE("memory that is gone when the weights come is told with the numbers", 
   model::RandomModelOptions options;
   options.dim = 512;
   const WorkerConfig config = Config(ModelIn(dir, model::RandomLlama(options)));
-  Findings findings;
+  CountedFindings findings;
   const Left left(size_t{1} << 30);
   RuntimeEvents events;
   events.on_card = [&](const proto::ModelCard&) { simt::SetDeviceBytes(simt::DeviceBytesUsed() + (2 << 20)); };
